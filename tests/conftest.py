@@ -34,7 +34,7 @@ settings.load_profile(os.environ.get("PLIANT_TEST_EXAMPLES", "pliant"))
 
 HEEDED = (signal.SIGINT, signal.SIGTERM)
 LONGEST = (
-    *("flows/test_flows", "flows/packing/test_flow", "serving/tokens/test_service", "serving/packing/test_service"),
+    *("flows/test_flows", "serving/tokens/test_service", "serving/packing/test_service"),
     *("serving/bins/test_service", "serving/cascade/test_service", "serving/workers/test_ray_workers"),
     *("benchmarks/ledger/test_entries",),
 )

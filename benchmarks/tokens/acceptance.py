@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pliant.benchmarks.results import Add, Target
 from pliant.benchmarks.runs import medians_in_turns
 from pliant.errors import OfflineError
-from pliant.models.graphs import BUCKETS
+from pliant.models.execution import BUCKETS
 from pliant.precision import has_bfloat16
 from pliant.profiling.timer import TimerConfig
 from pliant.profiling.tokens.latency import LatencyConfig, profile
@@ -141,7 +141,6 @@ def _bfloat16(config: Config, device: str) -> tuple[list[Target], dict[str, Any]
     backbone = pretrain(config.foundation, data, device)
     task = train(config.task, data, backbone, DIGEST, device)
     rows = data.split.test
-    images, labels = data.images.batch(rows, backbone.image_size), data.labels[rows]
     images, labels = data.images.batch(rows, backbone.image_size), data.labels[rows]
     payloads, most = [Payload(task.name, image) for image in images], config.buckets[-1]
     parts = [payloads[start : start + most] for start in range(0, len(payloads), most)]

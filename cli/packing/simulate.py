@@ -8,7 +8,6 @@ every output's length, which no policy can know in service.
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +24,7 @@ from pliant.packing.artifact import Packing
 from pliant.packing.scheduling.policy import POLICIES
 from pliant.packing.scheduling.reference import ReferenceConfig, capacity, reference_load, rules_of
 from pliant.packing.scheduling.request import Prompt
-from pliant.packing.scheduling.simulated import Summary, simulate, summary
+from pliant.packing.scheduling.simulated import simulate, summary
 
 MOST_REQUESTS = 50_000
 HEADINGS = (
@@ -44,11 +43,6 @@ class Load:
 
 
 def run(args: Namespace) -> None:
-    """`pliant simulate packing`."""
-    simulate_load(args.load, args.policy, args.seed)
-
-
-def simulate_load(load: str, policy: str | None, seed: int) -> None:
     """Print a table for every champion: one line a policy. Raises `InputError`, `RegistryError` without a champion."""
     project = settings.read()
     settings.prepare(project)
@@ -58,7 +52,7 @@ def simulate_load(load: str, policy: str | None, seed: int) -> None:
         raise RegistryError("the registry holds no champion of the packing system: run `pliant train packing` first")
     for champion in models.values():
         context = champions.fetch_generator(registry, champion).context
-        Console(emoji=False).print(compared(champion.artifact, context, load, policy, seed))
+        Console(emoji=False).print(compared(champion.artifact, context, args.load, args.policy, args.seed))
 
 
 def compared(packing: Packing, context: int, load: str, policy: str | None, seed: int) -> Table:
@@ -74,21 +68,15 @@ def compared(packing: Packing, context: int, load: str, policy: str | None, seed
     title = f"{packing.name}: {load} on {packing.device_class}, {packing.memory.pages} pages{out}"
     table = Table(Column(first, no_wrap=True), *others, title=title)
     for name in [policy] if policy else POLICIES:
-        table.add_row(*_row(packing, context, name, requests.prompts))
+        rules, lengths = rules_of(packing, context, name), {prompt.id: prompt.exact for prompt in requests.prompts}
+        result = summary(simulate(requests.prompts, lengths, rules, packing.memory, packing.steps))
+        latency = (f"{seconds:.3g}" for seconds in (result.completion, result.p50, result.p99))
+        table.add_row(
+            *(name, str(len(requests.prompts)), f"{result.sequences_per_second:.2f}"),
+            *(f"{result.tokens_per_second:,.0f}", *latency, f"{1e3 * result.per_token:.1f}"),
+            *(str(result.preemptions), f"{result.recomputed:.1%}", f"{result.batch:.1f}"),
+        )
     return table
-
-
-def _row(packing: Packing, context: int, policy: str, prompts: Sequence[Prompt]) -> tuple[str, ...]:
-    rules = rules_of(packing, context, policy)
-    run = simulate(prompts, {prompt.id: prompt.exact for prompt in prompts}, rules, packing.memory, packing.steps)
-    return policy, str(len(prompts)), *_figures(summary(run))
-
-
-def _figures(result: Summary) -> tuple[str, ...]:
-    latency = (f"{seconds:.3g}" for seconds in (result.completion, result.p50, result.p99))
-    speed = f"{result.sequences_per_second:.2f}", f"{result.tokens_per_second:,.0f}"
-    again = str(result.preemptions), f"{result.recomputed:.1%}"
-    return *speed, *latency, f"{1e3 * result.per_token:.1f}", *again, f"{result.batch:.1f}"
 
 
 def requests_of(load: str, packing: Packing, context: int, seed: int) -> Load:
@@ -97,22 +85,13 @@ def requests_of(load: str, packing: Packing, context: int, seed: int) -> Load:
         return Load(reference_load(packing, context, capacity(packing), seed, ReferenceConfig()).prompts)
     rng = np.random.default_rng(seed)
     drawn = loads.drawn(load, MOST_REQUESTS, rng)
-    if drawn is not None:
-        return _observed(packing, context, drawn, rng)
+    if drawn is not None:  # each is one of those observed
+        rows = rng.integers(len(packing.output_tokens), size=len(drawn))
+        lengths = packing.prompt_tokens[rows], packing.output_tokens[rows]
+        return _fitting(packing, context, drawn, lengths, packing.forecasts[rows], packing.buckets[rows])
     if not load.startswith(loads.TRACE):
         raise InputError("load", load, f"{loads.DRAWN} or trace:FILE, with the columns seconds, {', '.join(COLUMNS)}")
-    return _read(loads.trace(load, COLUMNS, MOST_REQUESTS), load, packing, context)
-
-
-def _observed(packing: Packing, context: int, times: NDArray[np.float64], rng: np.random.Generator) -> Load:
-    """Return requests at these arrivals, each drawn from those observed."""
-    rows = rng.integers(len(packing.output_tokens), size=len(times))
-    lengths = packing.prompt_tokens[rows], packing.output_tokens[rows]
-    return _fitting(packing, context, times, lengths, packing.forecasts[rows], packing.buckets[rows])
-
-
-def _read(trace: Mapping[str, NDArray[np.float64]], load: str, packing: Packing, context: int) -> Load:
-    """Return recorded requests, each with the median of the observed forecasts."""
+    trace = loads.trace(load, COLUMNS, MOST_REQUESTS)  # each with the median of the observed forecasts
     prompt, output = (trace[name].astype(np.int64) for name in COLUMNS)
     if min(prompt.min(), output.min()) < 1:
         raise InputError("load", load, "prompts and outputs of at least 1 token")

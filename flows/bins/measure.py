@@ -28,7 +28,7 @@ from pliant.flows.bins.config import AUTO, BinsFlowConfig
 from pliant.flows.device import configured_class
 from pliant.flows.progress import shares
 from pliant.latency import LatencyTable
-from pliant.models.graphs import reason_of
+from pliant.models.execution import reason_of
 from pliant.precision import FLOAT32
 from pliant.profiling.bins.latency import LatencyConfig, Measured, profile
 from pliant.progress import Progress, share

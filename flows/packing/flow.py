@@ -18,7 +18,17 @@ from pliant.flows.packing.config import PackingFlowConfig
 from pliant.flows.packing.gate import Candidate, Challenger, challenger_of, champion_against, judge
 from pliant.flows.packing.learn import RetrainResults
 from pliant.flows.packing.plan import describe
-from pliant.flows.packing.stages import ModelData, ModelResults, load_corpus, run_model, select_prompts
+from pliant.flows.packing.stages import (
+    LENGTHS,
+    PLAN,
+    PREDICTOR,
+    STEPS,
+    ModelData,
+    ModelResults,
+    generator_stage,
+    load_corpus,
+    select_prompts,
+)
 from pliant.flows.pipeline import Pipeline, Shown, U, Verdicts
 from pliant.flows.progress import tell
 from pliant.flows.release import Publication, Release, open_registry
@@ -72,7 +82,14 @@ class PackingPipeline(JudgedPlans[ModelData, ModelResults]):
         return [ModelData(self.config.name, corpus, prompts)]
 
     def make(self, unit: ModelData) -> ModelResults:
-        return run_model(self.run, self.config, unit)
+        run, config = self.run, self.config
+        generator = run(generator_stage(config), config, unit.corpus)
+        lengths = run(LENGTHS, config, generator, unit.prompts)
+        predictor = run(PREDICTOR, config, generator, lengths)
+        steps = run(STEPS, config, generator)
+        plan = run(PLAN, config, generator, lengths, predictor, steps)
+        repeats = unit.prompts.repeats and str(unit.prompts.repeats)
+        return ModelResults(unit.name, generator, lengths.noted(repeats=repeats), predictor, steps, plan)
 
     def unchanged(self, results: Sequence[ModelResults], kept: Mapping[str, str]) -> Release | None:
         registry = open_registry(settings.read(), "packing")

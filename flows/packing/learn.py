@@ -23,7 +23,7 @@ from pliant.errors import InputError
 from pliant.flows.champions import Champion
 from pliant.flows.packing.config import LengthsConfig, PackingFlowConfig
 from pliant.flows.packing.stages import LEAST, Observed, finish, requests_of
-from pliant.flows.stage import Notes, Run, Stage, StageResult
+from pliant.flows.stage import Notes, Stage, StageResult
 from pliant.jsonl import Torn, complete_lines
 from pliant.packing.artifact import Generator, Packing, Predictor
 from pliant.packing.scheduling.forecast import MEDIAN, QUANTILES, UPPER
@@ -284,11 +284,3 @@ PLAN = Stage(
     folder="packing/replanned-{champion.champion.artifact.name}",
     bar="{config.name}: plan",
 )
-
-
-def run_retraining(run: Run, config: PackingFlowConfig, champion: LoadedChampion, data: RetrainData) -> RetrainResults:
-    """Run every stage of retraining one model."""
-    lengths = run(OBSERVED, data.observed)
-    predictor = run(PREDICTOR, config, champion, lengths)
-    plan = run(PLAN, config, champion, lengths, predictor)
-    return RetrainResults(config.name, lengths, predictor, plan, drift(data.outputs))

@@ -48,7 +48,10 @@ class RetrainPipeline(JudgedPlans[RetrainData, RetrainResults]):
         return [RetrainData(self.config.name, outputs, observed)]
 
     def make(self, unit: RetrainData) -> RetrainResults:
-        return learn.run_retraining(self.run, self.config, self.champion, unit)
+        lengths = self.run(learn.OBSERVED, unit.observed)
+        predictor = self.run(learn.PREDICTOR, self.config, self.champion, lengths)
+        plan = self.run(learn.PLAN, self.config, self.champion, lengths, predictor)
+        return RetrainResults(unit.name, lengths, predictor, plan, learn.drift(unit.outputs))
 
     def challenger(self, result: RetrainResults) -> Challenger:
         return challenger_of(result, self.champion.generator.context)

@@ -33,7 +33,7 @@ from pliant.errors import ArtifactError, InputError
 from pliant.flows.device import configured_class
 from pliant.flows.packing.config import CORPUS, EMBEDDED, LengthsConfig, MemoryConfig, PackingFlowConfig
 from pliant.flows.packing.plan import Choice, choose, measure_pace
-from pliant.flows.stage import Notes, Run, Stage, StageResult, contents
+from pliant.flows.stage import Notes, Stage, StageResult, contents
 from pliant.packing.artifact import Generator, Packing, Predictor
 from pliant.packing.chat import template_of
 from pliant.packing.engine.complete import complete
@@ -528,14 +528,3 @@ PLAN = Stage(
 def generator_stage(config: PackingFlowConfig) -> Stage[Generator]:
     """Return the stage that makes the generator."""
     return UNTIMED_GENERATOR if config.generator == EMBEDDED and known_precision(config) else GENERATOR
-
-
-def run_model(run: Run, config: PackingFlowConfig, data: ModelData) -> ModelResults:
-    """Run every stage of one model."""
-    generator = run(generator_stage(config), config, data.corpus)
-    lengths = run(LENGTHS, config, generator, data.prompts)
-    predictor = run(PREDICTOR, config, generator, lengths)
-    steps = run(STEPS, config, generator)
-    plan = run(PLAN, config, generator, lengths, predictor, steps)
-    repeats = data.prompts.repeats
-    return ModelResults(config.name, generator, lengths.noted(repeats=repeats and str(repeats)), predictor, steps, plan)

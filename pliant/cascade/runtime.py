@@ -24,8 +24,7 @@ from pliant.cascade.attention import Received, watch
 from pliant.errors import InputError
 from pliant.models.artifact import Classifier
 from pliant.models.classifier import layers, load_model, positions, typed
-from pliant.models.packed import PackedLinear, can_pack
-from pliant.models.pieces import Pieces
+from pliant.models.execution import PackedLinear, Pieces, can_pack
 from pliant.precision import FLOAT32, PRECISIONS, convert, dtype_of
 
 Payload = tuple[NDArray[np.int32], NDArray[np.int8]]
@@ -194,7 +193,7 @@ _THEN = {"dense": "intermediate_act_fn", "lin1": "activation"}
 
 
 def pack(model: nn.Module) -> None:
-    """Replace the linear layers of every encoder layer by packed ones (pliant/models/packed.py), in place, together with an
+    """Replace the linear layers of every encoder layer by packed ones, in place, together with an
     exact GELU behind one. For inference on a CPU: a packed layer can be neither moved, saved nor trained.
 
     Raises `ArtifactError` for a model without a list of layers.

@@ -80,14 +80,10 @@ class Reader:
         for limit in (USUAL * self._max_length, LONGEST * self._max_length):
             heads = [_head(text, limit) for text in texts]
             encoding = self._tokenizer.encode(heads[0], heads[1] if len(heads) > 1 else None)
-            if not any(map(_shorter, heads, texts)) or self._enough(heads, texts, encoding.sequence_ids):
-                break
+            cut = [number for number, pair in enumerate(zip(heads, texts, strict=True)) if _shorter(*pair)]
+            if all(encoding.sequence_ids.count(number) > self._max_length for number in cut):
+                break  # each has more tokens than can be read
         return heads, encoding
-
-    def _enough(self, heads: Sequence[str], texts: Sequence[str], sequences: Sequence[int | None]) -> bool:
-        """Whether every text that was cut has more tokens than can be read."""
-        cut = [number for number, pair in enumerate(zip(heads, texts, strict=True)) if _shorter(*pair)]
-        return all(sequences.count(number) > self._max_length for number in cut)
 
     def _kept(self, sequences: Sequence[int | None]) -> Sequence[int]:
         """Return the indices of the tokens that are read."""
@@ -186,23 +182,16 @@ def _words(
             spans[-1] = (sequence, spans[-1][1], end)
         before = word
         numbers.append(len(spans) - 1)
-    return _stripped(texts, numbers, spans)
-
-
-def _stripped(texts: Sequence[str], numbers: list[int], raw_spans: list[Span]) -> tuple[list[int], tuple[Span, ...]]:
-    """Strip white space around words. A word of white space alone joins the next word, or else the one before."""
-    spans = [_strip(texts[which], which, start, end) for which, start, end in raw_spans]
+    # White space around words is stripped. A word of white space alone joins the next word, or else the one before.
+    for number, (which, start, end) in enumerate(spans):
+        piece = texts[which][start:end]
+        bare = piece.lstrip()
+        start += len(piece) - len(bare)
+        spans[number] = which, start, start + len(bare.rstrip())
     if all(start < end for _, start, end in spans):
         return numbers, tuple(spans)
     renumbered = [*_joined(spans), -1]  # the last entry is for special tokens, whose number is -1
     return [renumbered[number] for number in numbers], tuple(span for span in spans if span[1] < span[2])
-
-
-def _strip(text: str, which: int, start: int, end: int) -> Span:
-    piece = text[start:end]
-    bare = piece.lstrip()
-    start += len(piece) - len(bare)
-    return which, start, start + len(bare.rstrip())
 
 
 def _joined(spans: Sequence[Span]) -> Iterator[int]:

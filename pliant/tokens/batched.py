@@ -126,11 +126,6 @@ class Queue:
         if not batch.requests:
             self._batches.remove(batch)
 
-    def forget_worth(self) -> None:
-        """Drop what planners cached, as accuracies have changed."""
-        for batch in self._batches:
-            batch.worth = None
-
     def ids(self) -> Iterable[int]:
         """Return the ids of all waiting requests."""
         return self._home.keys()
@@ -218,7 +213,8 @@ class BatchedPolicy:
         check_tasks(knowledge, (r.task for batch in self._queue.batches for r in batch.requests.values()))
         self._chooser.learn(knowledge)
         self._set_knowledge(knowledge)
-        self._queue.forget_worth()
+        for batch in self._queue.batches:
+            batch.worth = None  # what planners cached, as accuracies have changed
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -253,23 +249,15 @@ class BatchedPolicy:
             return Decision((), choice.setting, choice.load, evicted, load=True)
         if choice.batch is None:
             return Decision(drop=evicted)
-        served = self._queue.take(choice.batch)
-        if self._chooser.trims:
-            served, late = self._in_time(served, choice.setting, pool, now)
-            evicted += tuple(request.id for request in late)
-        seconds = float(self._seconds_GN[self._index[choice.setting], len(served)])
-        return Decision(tuple(served), choice.setting, seconds, evicted)
-
-    def _in_time(
-        self, requests: list[Request], setting: int, pool: PoolState, now: float
-    ) -> tuple[list[Request], list[Request]]:
-        """Split the requests into those that one launch can answer in time and the late ones."""
-        row = self._seconds_GN[self._index[setting]] * pool.slowdown
-        served = sorted(requests, key=lambda r: r.deadline)
-        while served and now + row[len(served)] > served[0].deadline:
-            served.pop(0)
-        ids = {request.id for request in served}
-        return [r for r in requests if r.id in ids], [r for r in requests if r.id not in ids]
+        served, row = self._queue.take(choice.batch), self._seconds_GN[self._index[choice.setting]]
+        if self._chooser.trims:  # to those that one launch can answer in time
+            in_time = sorted(served, key=lambda r: r.deadline)
+            while in_time and now + row[len(in_time)] * pool.slowdown > in_time[0].deadline:
+                in_time.pop(0)
+            ids = {request.id for request in in_time}
+            evicted += tuple(request.id for request in served if request.id not in ids)
+            served = [request for request in served if request.id in ids]
+        return Decision(tuple(served), choice.setting, float(row[len(served)]), evicted)
 
     def ids(self) -> Iterable[int]:
         return self._queue.ids()

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from pliant.errors import BackboneError
-from pliant.models.packed import PackedLinear
+from pliant.models.execution import PackedLinear
 
 
 def create_vit(architecture: str, options: Mapping[str, Any], pretrained: bool = False) -> Any:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -23,9 +24,7 @@ from torch import Tensor
 
 from pliant.device import prepare_attention
 from pliant.errors import BackboneError, InputError
-from pliant.models.graphs import BUCKETS, Capture, CudaCapture, Graphs
-from pliant.models.packed import can_pack
-from pliant.models.pieces import Pieces
+from pliant.models.execution import BUCKETS, Capture, CudaCapture, Graphs, Pieces, can_pack
 from pliant.precision import dtype_of, has_bfloat16
 from pliant.tokens.artifact import Backbone, Task
 from pliant.tokens.model import AdaptiveViT, create_vit, pack
@@ -114,24 +113,20 @@ class TokensRuntime:
         Graphs that read a replaced tensor are captured again before this returns. Raises `InputError` for a task that
         lacks a gamma that is served, and `BackboneError` for one made for another backbone.
         """
+        served = self._resident.at
         for task in tasks:
-            self._check(task)
+            if task.backbone != self._digest:
+                made, own = task.backbone[:12], self._digest[:12]
+                raise BackboneError(f"task {task.name} was made for backbone {made}, but the one loaded is {own}")
+            if lacking := sorted(set(served) - set(task.heads)):
+                limit = f"trained for all of {sorted(served)}"
+                raise InputError(f"task {task.name}", f"without gamma {lacking}", limit)
         tasks_by_name = self._tasks | {task.name: task for task in tasks}
         replaced = self._resident.fill(list(tasks_by_name.values()))
         self._tasks, self._row = tasks_by_name, {name: row for row, name in enumerate(tasks_by_name)}
         if replaced and self._graphs is not None:
             with torch.inference_mode():
                 self._graphs.renew()
-
-    def _check(self, task: Task) -> None:
-        if task.backbone != self._digest:
-            raise BackboneError(
-                f"task {task.name} was made for backbone {task.backbone[:12]}, but the one loaded is {self._digest[:12]}"
-            )
-        served = self._resident.at
-        lacking = sorted(set(served) - set(task.heads))
-        if lacking:
-            raise InputError(f"task {task.name}", f"without gamma {lacking}", f"trained for all of {sorted(served)}")
 
     def warm(self, gammas: Sequence[int]) -> None:
         """Capture the graphs of all buckets at these gammas, the largest first: the others fit into its memory.
@@ -159,7 +154,15 @@ class TokensRuntime:
         Raises `InputError` for an unknown gamma or task, and for an image of another shape.
         """
         start = time.perf_counter()
-        self._check_known(gamma, payloads)
+        if max(gamma, 0) not in self._resident.at:
+            raise InputError("gamma", gamma, f"at most 0 or one of {sorted(self._resident.at)}")
+        shape = (self._image_size, self._image_size, 3)
+        for payload in payloads:
+            if payload.task not in self._row:
+                raise InputError("task", payload.task, f"one of {', '.join(self._row)}")
+            if payload.image.shape != shape or payload.image.dtype != np.uint8:
+                given = f"{payload.image.dtype} of shape {payload.image.shape}"
+                raise InputError("image", given, f"uint8 of shape {shape}")
         run = partial(self._run_piece, gamma)
         rows = self._pieces.run(gamma, f"a batch at gamma {gamma}", payloads, run, run)
         return Run(tuple(rows), time.perf_counter() - start)
@@ -167,16 +170,15 @@ class TokensRuntime:
     def _run_piece(self, gamma: int, payloads: Sequence[Payload]) -> list[NDArray[np.float32]]:
         images, task_rows = [p.image for p in payloads], [self._row[p.task] for p in payloads]
         with torch.inference_mode():
-            probability_BK = self._probabilities(gamma, images, task_rows).cpu().numpy()  # .cpu() waits for the device
+            if self._graphs is None or self._staging is None or len(images) > self._execution.buckets[-1]:
+                pixel_BHWC = torch.from_numpy(np.stack(images)).to(self._device)
+                computed_BK = self._classify(gamma, pixel_BHWC, torch.tensor(task_rows, device=self._device))
+            else:
+                self._staging.load(images, task_rows)
+                computed_BK = self._graphs.run(gamma, len(images))
+            probability_BK = computed_BK.cpu().numpy()  # waits for the device
         classes = [len(self._tasks[p.task].classes) for p in payloads]
         return [row[:count].copy() for row, count in zip(probability_BK, classes, strict=True)]
-
-    def _probabilities(self, gamma: int, images: Sequence[NDArray[np.uint8]], rows: Sequence[int]) -> Tensor:
-        if self._graphs is None or self._staging is None or len(images) > self._execution.buckets[-1]:
-            pixel_BHWC = torch.from_numpy(np.stack(images)).to(self._device)
-            return self._classify(gamma, pixel_BHWC, torch.tensor(rows, device=self._device))
-        self._staging.load(images, rows)
-        return self._graphs.run(gamma, len(images))
 
     def _classify(self, gamma: int, pixel_BHWC: Tensor, task_B: Tensor) -> Tensor:
         """Return probabilities [B, K] in float32.
@@ -209,43 +211,13 @@ class TokensRuntime:
             feature_BD: NDArray[np.float32] = self._model(image_BCHW).float().cpu().numpy()
         return feature_BD
 
-    def _check_known(self, gamma: int, payloads: Sequence[Payload]) -> None:
-        if max(gamma, 0) not in self._resident.at:
-            raise InputError("gamma", gamma, f"at most 0 or one of {sorted(self._resident.at)}")
-        shape = (self._image_size, self._image_size, 3)
-        for payload in payloads:
-            if payload.task not in self._row:
-                raise InputError("task", payload.task, f"one of {', '.join(self._row)}")
-            if payload.image.shape != shape or payload.image.dtype != np.uint8:
-                given = f"{payload.image.dtype} of shape {payload.image.shape}"
-                raise InputError("image", given, f"uint8 of shape {shape}")
 
-
-@dataclass(frozen=True, slots=True)
-class Adapters:
+class Adapters(NamedTuple):
     """Prompts and heads of all tasks at one gamma. A class that a task lacks has weight 0 and bias -inf: probability 0."""
 
     weight_TKD: Tensor
     bias_TK: Tensor
     prompts_TLGD: Tensor  # no prompts (G = 0) at gamma 0
-
-    def has_shapes_of(self, other: Adapters) -> bool:
-        """Return whether all tensors have the shapes of the other's."""
-        pairs = zip(self._tensors(), other._tensors(), strict=True)
-        return all(own.shape == others.shape for own, others in pairs)
-
-    def copy_from(self, other: Adapters) -> None:
-        """Copy the values of the other's tensors into these, which keep their addresses."""
-        for own, others in zip(self._tensors(), other._tensors(), strict=True):
-            own.copy_(others)
-
-    def to(self, device: torch.device, dtype: torch.dtype) -> Adapters:
-        """Return them on the device: prompts in the model's type, heads in float32, which costs next to nothing."""
-        weight_TKD, bias_TK, prompts_TLGD = self._tensors()
-        return Adapters(weight_TKD.to(device), bias_TK.to(device), prompts_TLGD.to(device, dtype))
-
-    def _tensors(self) -> tuple[Tensor, Tensor, Tensor]:
-        return self.weight_TKD, self.bias_TK, self.prompts_TLGD
 
 
 class ResidentAdapters:
@@ -266,18 +238,20 @@ class ResidentAdapters:
         renewed.
         """
         gammas = set.intersection(*(set(task.heads) for task in tasks)) if tasks else set()
-        stacked = {gamma: self._stacked(tasks, gamma).to(self._device, self._dtype) for gamma in gammas}
+        stacked = {gamma: self._stacked(tasks, gamma) for gamma in gammas}
         fits = stacked.keys() == self.at.keys() and all(
-            self.at[gamma].has_shapes_of(adapters) for gamma, adapters in stacked.items()
+            own.shape == new.shape for gamma in gammas for own, new in zip(self.at[gamma], stacked[gamma], strict=True)
         )
         if not (self._spare and fits):
             self.at = stacked
             return True
-        for gamma, adapters in stacked.items():
-            self.at[gamma].copy_from(adapters)
+        for gamma in gammas:
+            for own, new in zip(self.at[gamma], stacked[gamma], strict=True):
+                own.copy_(new)
         return False
 
     def _stacked(self, tasks: Sequence[Task], gamma: int) -> Adapters:
+        """Return the adapters on the device: prompts in the model's type, heads in float32, which costs next to nothing."""
         heads: Mapping[str, tuple[Tensor, Tensor]] = {
             task.name: (torch.tensor(task.head(gamma).weight), torch.tensor(task.head(gamma).bias)) for task in tasks
         }
@@ -287,13 +261,12 @@ class ResidentAdapters:
         bias_TK = torch.full((rows, classes), -torch.inf)
         for row, (weight_KD, bias_K) in enumerate(heads.values()):
             weight_TKD[row, : len(bias_K)], bias_TK[row, : len(bias_K)] = weight_KD, bias_K
-        return Adapters(weight_TKD, bias_TK, self._prompts(tasks, gamma, rows))
-
-    def _prompts(self, tasks: Sequence[Task], gamma: int, rows: int) -> Tensor:
-        if gamma == 0:
-            return torch.zeros(rows, 0, 0, 0)
-        known_TLGD = torch.stack([torch.tensor(task.prompts[gamma]) for task in tasks])
-        return torch.cat([known_TLGD, known_TLGD.new_zeros(rows - len(tasks), *known_TLGD.shape[1:])])
+        prompts_TLGD = torch.zeros(rows, 0, 0, 0)
+        if gamma:
+            known_TLGD = torch.stack([torch.tensor(task.prompts[gamma]) for task in tasks])
+            prompts_TLGD = torch.cat([known_TLGD, known_TLGD.new_zeros(rows - len(tasks), *known_TLGD.shape[1:])])
+        device = self._device
+        return Adapters(weight_TKD.to(device), bias_TK.to(device), prompts_TLGD.to(device, self._dtype))
 
     def _room(self, count: int) -> int:
         """Return how many rows to reserve for `count`: the next power of two, at least 8, where room is spared."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from pliant.models.graphs import Capture, CudaCapture
+from pliant.models.execution import Capture, CudaCapture
 
 
 def capture_on(device: str) -> Capture:

@@ -68,23 +68,24 @@ def histogram(
 
 def register(metrics: Iterable[Metric], registry: CollectorRegistry = REGISTRY) -> dict[str, Any]:
     """Register metrics, and return what counts them, by name without `pliant_` and `_total`."""
-    return {short(metric.name): _collector(metric, registry) for metric in metrics}
+    collectors: dict[str, Any] = {}
+    for metric in metrics:
+        name, text, labels = metric.name, text_of(metric), metric.labels
+        match metric.kind:
+            case "counter":
+                collector: Any = Counter(name, text, labels, registry=registry)
+            case "gauge":
+                mode: Any = metric.processes
+                collector = Gauge(name, text, labels, registry=registry, multiprocess_mode=mode)
+            case "histogram":
+                collector = Histogram(name, text, labels, registry=registry, buckets=metric.buckets)
+        collectors[short(name)] = collector
+    return collectors
 
 
 def short(name: str) -> str:
     """Return a metric's name without what all have."""
     return name.removeprefix("pliant_").removesuffix("_total")
-
-
-def _collector(metric: Metric, registry: CollectorRegistry) -> Counter | Gauge | Histogram:
-    name, text, labels = metric.name, text_of(metric), metric.labels
-    match metric.kind:
-        case "counter":
-            return Counter(name, text, labels, registry=registry)
-        case "gauge":
-            return Gauge(name, text, labels, registry=registry, multiprocess_mode=metric.processes)  # type: ignore[arg-type]
-        case "histogram":
-            return Histogram(name, text, labels, registry=registry, buckets=metric.buckets)
 
 
 RATIO, SWITCH = "ratio", "0 or 1"

@@ -67,6 +67,7 @@ class PackingSystem(ServedSystem[PackingSettings, Catalog, Handler, PackingEndpo
         return load_catalog(registry, alias, running)
 
     def check_catalog(self, catalog: Catalog) -> None:
+        """Raise `InputError`, too, for a model whose weights and pages need more than one of its devices has free now."""
         settings = self.settings
         for served in catalog.models.values():
             rules(settings, served)
@@ -75,7 +76,14 @@ class PackingSystem(ServedSystem[PackingSettings, Catalog, Handler, PackingEndpo
             interpreter_of(settings)
         check_sharing(settings, catalog)
         check_devices(settings, catalog)
-        check_memory(settings, catalog)
+        if settings.processes > 1:  # what several processes share is not counted here
+            return
+        for name, used in placed(settings, catalog).items():
+            served = catalog.models[name]
+            weights = sum(file.stat().st_size for file in served.generator.folder.rglob("*") if file.is_file())
+            for device in dict.fromkeys(used):
+                free = free_memory(device) // used.count(device)
+                check_fits(served.packing.memory, served.packing.kv_bytes, weights, free, device)
 
     def open_pool(self) -> tuple[WorkerFactory, Callable[[], None]]:
         return EngineProcess, lambda: None
@@ -103,21 +111,6 @@ def check_sharing(settings: PackingSettings, catalog: Catalog) -> None:
     if settings.processes > 1 and len(names := sorted(catalog.models)) > 1:
         allowed = f"1 if {len(names)} models are served ({', '.join(names)}), as they need the same devices"
         raise InputError("processes", settings.processes, allowed)
-
-
-def check_memory(settings: PackingSettings, catalog: Catalog) -> None:
-    """Raise `InputError` for a model whose weights and pages need more than one of its devices has free now.
-
-    What several processes share is not counted here.
-    """
-    if settings.processes > 1:
-        return
-    for name, used in placed(settings, catalog).items():
-        served = catalog.models[name]
-        weights = sum(file.stat().st_size for file in served.generator.folder.rglob("*") if file.is_file())
-        for device in dict.fromkeys(used):
-            free = free_memory(device) // used.count(device)
-            check_fits(served.packing.memory, served.packing.kv_bytes, weights, free, device)
 
 
 def placed(settings: PackingSettings, catalog: Catalog) -> dict[str, list[str]]:

@@ -320,7 +320,11 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
             {"device": device, **_engine(report), **limit}
             for (device, _), report, limit in zip(handler.engine.on_devices, reports, limits, strict=True)
         ]
-        figures = {"coverage": self.metrics.coverage(name), "forecasts": _forecasts(handler.forecaster)}
+        recent = handler.forecaster.recent()
+        number = recent.total()
+        late, failed = (round(recent[how] / number, 4) if number else 0.0 for how in ("late", "failed"))
+        forecasts = {"alive": handler.forecaster.alive, "last_minute": number, "late": late, "failed": failed}
+        figures = {"coverage": self.metrics.coverage(name), "forecasts": forecasts}
         engine = {**_engine(whole), **summed}
         return {**_described(handler.served), **figures, "engine": engine, "engines": engines}
 
@@ -356,13 +360,6 @@ def _described(served: ServedModel) -> dict[str, Any]:
         "page_tokens": memory.page_tokens,
         "cache_bytes": memory.pages * memory.page_tokens * packing.kv_bytes,
     }
-
-
-def _forecasts(forecaster: Forecaster) -> dict[str, Any]:
-    recent = forecaster.recent()
-    number = recent.total()
-    shares = {name: round(recent[name] / number, 4) if number else 0.0 for name in ("late", "failed")}
-    return {"alive": forecaster.alive, "last_minute": number, **shares}
 
 
 def _engine(report: EngineReport) -> dict[str, Any]:

@@ -45,37 +45,28 @@ class Pins:
     """Tasks that do not follow the registry's alias, because an administrator has pinned them: the version of each model."""
 
     def __init__(self) -> None:
-        self._versions: dict[str, int] = {}
+        self.versions: dict[str, int] = {}  # by registered model
         self._show: Callable[[int], None] = lambda _count: None
 
     def count_in(self, registry: CollectorRegistry) -> None:
         """Show in `registry` how many there are from now on."""
         self._show = register(PINS, registry)["pins"].set
 
-    @property
-    def versions(self) -> Mapping[str, int]:
-        """Return the pinned version by registered model."""
-        return self._versions
-
     def to_dict(self) -> dict[str, int]:
         """Return the pinned version by task."""
-        return {model.removeprefix(TOKENS_TASK): version for model, version in sorted(self._versions.items())}
+        return {model.removeprefix(TOKENS_TASK): version for model, version in sorted(self.versions.items())}
 
     def pin(self, model: str, version: int, client: Client) -> None:
         """Pin a model to a version."""
-        self._versions[model] = version
-        self._show(len(self._versions))
+        self.versions[model] = version
+        self._show(len(self.versions))
         logger.warning("%s is pinned to version %d by %s", model, version, _named(client))
 
     def take_off(self, model: str, why: str) -> None:
         """Let a model follow the alias again, if it is pinned."""
-        if self._versions.pop(model, None) is not None:
-            self._show(len(self._versions))
+        if self.versions.pop(model, None) is not None:
+            self._show(len(self.versions))
             logger.warning("%s is no longer pinned: %s", model, why)
-
-    def take_off_by(self, model: str, client: Client) -> None:
-        """Let a model follow the alias again, as an administrator wants."""
-        self.take_off(model, f"taken off by {_named(client)}")
 
 
 def _named(client: Client) -> str:
@@ -139,7 +130,7 @@ class Registrar:
             served = await asyncio.to_thread(self._fetch, name, which or alias, catalog.backbone.digest)
             await refresher.serve(catalog.with_task(served))
             if which is None or which == alias:
-                self.pins.take_off_by(model, client)
+                self.pins.take_off(model, f"taken off by {_named(client)}")
             else:
                 self.pins.pin(model, served.version, client)
 
@@ -156,8 +147,10 @@ class Registrar:
         try:
             await self._update(driver, target, catalog)
         except PliantError:
-            with suppress(PliantError):
-                await self._take_back(driver, catalog, target)
+            with suppress(PliantError):  # scheduler, device and build plan go back to what they were
+                driver.change(self._knowledge(catalog).plain())
+                driver.remember(partial(self._rebuild, catalog))
+                await self._update(driver, catalog, target)
             raise
         return replace(present, catalog=target, handlers=target.tasks_described())
 
@@ -168,12 +161,6 @@ class Registrar:
             if served.digest not in former_digests:
                 await driver.update(served, rebuild)
         driver.remember(rebuild)
-
-    async def _take_back(self, driver: Driver, catalog: Catalog, target: Catalog) -> None:
-        """Return scheduler, device and build plan to `catalog`, after the device rejected a task of `target`."""
-        driver.change(self._knowledge(catalog).plain())
-        driver.remember(partial(self._rebuild, catalog))
-        await self._update(driver, catalog, target)
 
     def _fetch(self, name: str, which: str | int, backbone: str) -> ServedTask:
         """Return a task of the registry. Runs in a thread, as the registry may be slow. Raises as `register`."""

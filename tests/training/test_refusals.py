@@ -67,7 +67,7 @@ LIMITS: dict[object, list[dict[str, object]]] = {
         *({"batch_tokens": 8}, {"first": 3}, {"joined": 0.0}),
     ],
     PredictorConfig(): [
-        *({"held_out": 1.0}, {"width": 30, "heads": 4}, {"epochs": 0}, {"batch": 0}, {"max_length": 4}, {"limit": -1}),
+        *({"held_out": 1.0}, {"width": 30, "heads": 4}, {"epochs": 0}, {"batch": 0}, {"max_length": 4}, {"limit": -1})
     ],
     BinsLatencyConfig(): [
         {"lengths": ()},

@@ -40,17 +40,11 @@ def unserved(kind: Any, config: Any) -> str:
         return "computes its attention by itself, and not through transformers' interface"
     if missing:
         return f"takes no {' and no '.join(missing)}"
-    return _moving_positions(config)
-
-
-def _moving_positions(config: Any) -> str:
-    """Return what is wrong with rotary positions whose table depends on the longest text of a batch."""
+    # Rotary positions whose table depends on the longest text of a batch; some models have one for each kind of layer.
     ropes: Mapping[str, Any] = getattr(config, "rope_parameters", None) or {}
-    context = getattr(config, "max_position_embeddings", 0)
-    for rope in [ropes, *ropes.values()]:  # some models have one for each kind of layer
-        kind = rope.get("rope_type") if isinstance(rope, dict) else None
-        border = rope.get("original_max_position_embeddings") if isinstance(rope, dict) else None
-        if kind in ("dynamic", "longrope") and border and border < context:
+    for rope in [each for each in (ropes, *ropes.values()) if isinstance(each, dict)]:
+        kind, border = rope.get("rope_type"), rope.get("original_max_position_embeddings")
+        if kind in ("dynamic", "longrope") and border and border < getattr(config, "max_position_embeddings", 0):
             moved = f"has positions ({kind}) that change for all texts when one has more than {border} tokens"
             return f"{moved}, unless max_position_embeddings of its config.json is lowered to that"
     return ""

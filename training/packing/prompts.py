@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 from pliant.errors import InputError
 from pliant.training.data import fetch_rows
@@ -27,26 +26,22 @@ def load(address: str, column: str | None = None) -> tuple[str, tuple[str, ...]]
     usual, faults = (column,) if column else COLUMNS, Faults()
     wanted = {*usual, MORE}
     is_hub = scheme == "hub"
-    table = of_dataset(_fetch(rest), wanted) if is_hub else read(scheme, Path(rest), wanted, faults, "prompts")
+    if is_hub:
+        name, _, part = rest.partition(":")
+        works = "a local file (parquet:PATH, json:PATH, csv:PATH) or the embedded corpus (docstrings)"
+        table = of_dataset(fetch_rows(name, part or None, works), wanted)
+    else:
+        table = read(scheme, Path(rest), wanted, faults, "prompts")
     chosen = next((name for name in usual if name in table.names), None)
     if chosen is None:
         raise InputError("the columns", ", ".join(table.names), f"such that one is {' or '.join(usual)}")
     first_R = table.columns[chosen]
     more_R = table.columns[MORE] if chosen == "instruction" and MORE in table.names else [""] * len(first_R)
     for row, cells in enumerate(zip(first_R, more_R, strict=True)):
-        if reasons := [reason for reason in map(text_fault, filter(_is_there, cells)) if reason]:
+        there = [cell for cell in cells if cell is not None and not (isinstance(cell, str) and not cell.strip())]
+        if reasons := [reason for reason in map(text_fault, there) if reason]:
             faults.add(table.place(row), ", ".join(reasons))
     label = rest if is_hub else Path(rest).stem
     faults.check("prompts", f"{rest} ", "rows", "texts")
     prompts = ("\n".join(filter(None, cells)) for cells in zip(first_R, more_R, strict=True))
     return re.sub(r"[^\w.-]", "-", label.rsplit("/", 1)[-1]), tuple(prompt for prompt in prompts if prompt.strip())
-
-
-def _is_there(value: Any) -> bool:
-    return bool(value.strip()) if isinstance(value, str) else value is not None
-
-
-def _fetch(address: str) -> Any:
-    name, _, part = address.partition(":")
-    works = "a local file (parquet:PATH, json:PATH, csv:PATH) or the embedded corpus (docstrings)"
-    return fetch_rows(name, part or None, works)

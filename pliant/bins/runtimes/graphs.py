@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from torch import Tensor
 from pliant import fallbacks
 from pliant.bins.artifact import Shape
 from pliant.bins.runtimes.padding import Batch, size_text
-from pliant.models.graphs import Capture, reason_of
+from pliant.models.execution import Capture, reason_of
 
 Call = Callable[[Batch], NDArray[np.float32]]
 """From a batch of a shape to its outputs [B, K]."""
@@ -28,10 +28,8 @@ Note = Callable[[str, str], None]
 """Takes what failed (see pliant/fallbacks.py) and a sentence about a shape that runs otherwise than planned."""
 
 
-class Model(Protocol):
-    """A `HeadedEncoder`, or what `torch.compile` returns for one."""
-
-    def __call__(self, **inputs: Tensor) -> Tensor: ...
+Model = Callable[..., Tensor]
+"""A `HeadedEncoder`, or what `torch.compile` returns for one."""
 
 
 class EagerEngine:

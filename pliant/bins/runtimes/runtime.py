@@ -24,8 +24,7 @@ from pliant.bins.runtimes.graphs import Call, EagerEngine, GraphsEngine, Note, t
 from pliant.bins.runtimes.model import HeadedEncoder, describe, load_model
 from pliant.bins.runtimes.padding import Batch, Payload, check, padded, size_text
 from pliant.errors import ArtifactError, InputError
-from pliant.models.graphs import CudaCapture, reason_of
-from pliant.models.pieces import Pieces
+from pliant.models.execution import CudaCapture, Pieces, reason_of
 from pliant.precision import FLOAT32, convert, dtype_of
 
 __all__ = ["BinsRuntime", "Payload", "Run"]

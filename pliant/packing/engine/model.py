@@ -123,11 +123,6 @@ def architecture(config: str) -> str:
     return name
 
 
-def shapes(config: str) -> dict[str, tuple[int, ...]]:
-    """Return the shape of every weight of a causal model (its config.json), tied ones once, without making any."""
-    return {name: tuple(weight.shape) for name, weight in _outline(_configuration(config)).named_parameters()}
-
-
 def _configuration(config: str) -> Any:
     from transformers import AutoConfig
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface
 
 from pliant.errors import InputError, SchedulerError
-from pliant.models.packed import PackedLinear, can_pack
+from pliant.models.execution import PackedLinear, can_pack
 from pliant.packing.engine.grammar import Grammars, Matcher
 from pliant.packing.engine.page_attention import NAME, Case, PageBatch, attention_of_transformers, page_cache
 from pliant.packing.engine.sampling import change_logits, draw, logprobs_of

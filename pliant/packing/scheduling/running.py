@@ -8,6 +8,7 @@ Shape suffixes: N running sequences, G points of a forecast's grid.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,17 +80,6 @@ class Running:
         others[[self._at[id] for id in ids]] = False
         return others
 
-    def by_turn(self, selected: NDArray[np.bool_]) -> Ints:
-        """Return the rows where `selected` is true, the first admitted first."""
-        chosen = np.flatnonzero(selected)
-        return chosen[np.argsort(self.column("turn")[chosen], kind="stable")]
-
-    def by_priority(self, selected: NDArray[np.bool_]) -> Ints:
-        """Return the rows where `selected` is true, the first in priority first."""
-        chosen = np.flatnonzero(selected)
-        columns = self.column("turn")[chosen], self.key[chosen], self.column("group")[chosen]
-        return chosen[np.lexsort(columns)]
-
     def add(self, columns: tuple[int, ...], key: float, row: NDArray[np.float64]) -> None:
         """Add a row: whole numbers in the order of COLUMNS, the key of its priority, and its distribution [G].
 
@@ -152,12 +142,15 @@ class Reading:
         unread, cached, generated = (running.column(name) for name in ("unread", "cached", "generated"))
         decoding = self.generating(paused)
         reads = (unread > 0) & running.but(paused)
-        reading = (running.by_priority(reads) if by_priority else running.by_turn(reads)).tolist()
+        rows = np.flatnonzero(reads)
+        order: list[NDArray[Any]] = [running.column("turn")[rows]]  # the first admitted first
+        if by_priority:
+            order += [running.key[rows], running.column("group")[rows]]
         cached[decoding] += 1
         generated[decoding] += 1
         whole = self._memory.step_tokens if most is None else most
         queries, chunks, stalled = max(whole - int(decoding.sum()), 0), [], sorted(paused)
-        for at in reading:
+        for at in rows[np.lexsort(order)].tolist():
             id = int(running.column("id")[at])
             if queries == 0:
                 stalled.append(id)

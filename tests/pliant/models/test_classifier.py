@@ -12,8 +12,7 @@ from torch import nn
 from pliant.errors import ArtifactError
 from pliant.fallbacks import Collector
 from pliant.models.classifier import load_model, module, positions, weights
-from pliant.models.packed import PackedLinear, can_pack
-from pliant.models.pieces import Pieces
+from pliant.models.execution import PackedLinear, Pieces, can_pack
 from tests.fixtures.cascade.classifiers import tiny_classifier, tiny_config
 
 

@@ -10,7 +10,7 @@ import torch
 
 from pliant.errors import BackboneError, InputError
 from pliant.fallbacks import Collector, Fallback
-from pliant.models.graphs import Graphs
+from pliant.models.execution import Graphs
 from pliant.tokens.runtime import Execution, Payload, ResidentAdapters, Staging, TokensRuntime, load_model
 from tests.fixtures.processor import NEEDS_BFLOAT16
 from tests.fixtures.tokens.captures import Recorded, impossible

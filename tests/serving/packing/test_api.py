@@ -10,9 +10,12 @@ import openai
 import pytest
 
 from pliant.serving.client import Client
-from pliant.serving.packing import api
+from pliant.serving.packing import api, schemas
+from pliant.serving.packing.reply import Reply
+from tests.fixtures.documented import check_answer
 from tests.fixtures.packing.fakes import SECONDS, TALE, new_tokenizer
-from tests.fixtures.packing.in_process import QUIET, error_of, events, serving
+from tests.fixtures.packing.in_process import QUIET, error_of, events, generator, publish, serving
+from tests.fixtures.registry import FolderRegistry
 
 TOKENS = len(new_tokenizer().encode(TALE).ids) + 1  # with the one that ends it
 
@@ -168,23 +171,53 @@ def test_a_full_queue_drops_for_another_tenant_the_newest_of_the_one_with_the_mo
             assert seconds == pytest.approx(answers * TOKENS * SECONDS)
 
 
-def test_an_unknown_path_or_method_is_named_in_openais_shape_and_counted(service):
-    counted = service.sample("pliant_refusals_total", code="http") or 0
-    for method, path, status, detail in (
-        ("get", "/nothing", 404, "Not Found"),
-        ("get", "/completions", 405, "Method Not Allowed"),
-    ):
-        response = getattr(service, method)(path)
-        assert response.status_code == status
-        assert error_of(response)["message"] == f"GET {path}: {detail}"
-    assert service.get("/completions").headers["allow"] == "POST"
-    assert service.sample("pliant_refusals_total", code="http") == counted + 3
+def test_an_error_gives_up_all_outputs_of_the_request(service, monkeypatch):
+    cancelled = []
+    cancel = Reply.cancel
+
+    def counting(reply):
+        cancelled.append(len(reply.choices))
+        cancel(reply)
+
+    monkeypatch.setattr(Reply, "cancel", counting)
+
+    async def run():
+        service.worker.held = True
+        asking = asyncio.create_task(service.posting("/completions", {"prompt": "a", "n": 3}))
+        await service.until(lambda: service.engine.pending == 3)
+        service.engine.drop(next(iter(service.engine._outputs.values())))
+        response = await asking
+        service.worker.held = False
+        await service.until(lambda: service.engine.pending == 0)
+        return response
+
+    response = service.wait(run())
+    assert (response.status_code, error_of(response)["code"], cancelled) == (429, "rate_limit_exceeded", [3])
+    assert service.complete().status_code == 200 and cancelled == [3], "what has ended well is not cancelled"
 
 
-def test_bentoml_leaves_a_long_text_an_hour_and_mounts_the_routes_under_their_version():
-    from pliant.serving.packing.service import PackingService
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, (0.5, 3, 1.0, 4)),
+        ({"temperature": 1.5, "top_k": None, "max_tokens": 6}, (1.5, 3, 1.0, 6)),
+        ({"model": "tales", "top_p": 0.25}, (0.5, 3, 0.25, 4)),
+        ({"prompt": list(range(1, 9)) * 15 + [1] * 5}, (0.5, 3, 1.0, 3)),
+    ],
+)
+def test_the_models_generation_configuration_gives_the_defaults_of_a_request(tmp_path, fields, expected):
+    registry = FolderRegistry(tmp_path)
+    publish(registry, model=generator(sampling={"temperature": 0.5, "top_k": 3.0, "max_tokens": 4.0}))
+    with serving(registry) as service:
+        answer = service.post("/completions", {"prompt": "once", **fields})
+        assert answer.status_code == 200, answer.text
+        (submission,) = [arguments[0] for verb, arguments in service.worker.sent if verb == "submit"]
+    drawn = submission.sampling
+    assert (drawn.temperature, drawn.top_k, drawn.top_p, submission.max_tokens) == expected
 
-    assert PackingService.config["traffic"]["timeout"] == 3600
-    assert PackingService.name == "pliant_packing"
-    assert [path for _, path, _ in PackingService.mount_apps] == ["/v1", "/"]
-    assert PackingService.inner.SYSTEM == "packing" and PackingService.inner.__doc__
+
+def test_answers_models_and_status_have_the_documented_fields_and_no_other(service):
+    check_answer(schemas.Completion, service.complete(n=2).json())
+    check_answer(schemas.ChatCompletion, service.chat().json())
+    check_answer(schemas.OpenaiModels, service.get("/models").json())
+    check_answer(schemas.Status, service.status())

@@ -13,7 +13,7 @@ from pliant.packing.engine.submission import Sampling
 from pliant.serving.http.api_errors import ApiError, api_error_of
 from pliant.serving.packing.api import create_app
 from pliant.serving.packing.bodies import ChatBody, CompletionBody
-from pliant.serving.packing.request import IGNORED, NO_EFFECT, NO_TOOLS, ToolRequest, read_request
+from pliant.serving.packing.request import IGNORED, NO_TOOLS, ToolRequest, read_request
 from pliant.serving.packing.settings import PackingSettings
 from tests.fixtures.documented import body_schema, check_body
 
@@ -46,72 +46,24 @@ def calls(**function):
     return [{"function": {"name": "add", **function}}]
 
 
-def test_a_request_that_names_nothing_but_a_prompt_has_openais_defaults():
-    request = complete()
-    assert (request.model, request.choices, request.best_of, request.max_tokens, request.stops) == (
-        None,
-        1,
-        1,
-        None,
-        (),
-    )
-    assert (request.stream, request.usage, request.echo, request.offline) == (False, False, False, False)
-    assert (request.deadline, request.ttft, request.tpot, request.utility) == (None, None, None, 1.0)
-    assert replace(request.sampling, seed=0) == Sampling(temperature=1.0)
-    assert [(prompt.text, prompt.special) for prompt in request.prompts] == [("Tell me", True)]
-
-
 def test_every_field_reaches_the_request():
-    request = complete(
-        model="tales",
-        max_tokens=7,
-        temperature=0.5,
-        top_p=0.25,
-        top_k=9,
-        min_p=0.25,
-        repetition_penalty=1.5,
-        frequency_penalty=-2,
-        presence_penalty=2,
-        logit_bias={"5": -100, "0": 7.5},
-        min_tokens=3,
-        stop_token_ids=[9, 4, 9],
-        ignore_eos=True,
-        add_special_tokens=False,
-        n=2,
-        best_of=2,
-        stream=True,
-        stream_options={"include_usage": True, "continuous_usage_stats": True, "include_obfuscation": False},
-        stop=["b", "a", "b"],
-        seed=-5,
-        deadline=12.5,
-        slo_ttft_ms=250,
-        slo_tpot_ms=12.5,
-        utility=3,
-        priority=-4,
-        offline=True,
-        echo=True,
-        logprobs=2,
-    )
+    sampling = {
+        "temperature": 0.5, "top_p": 0.25, "top_k": 9, "min_p": 0.25, "repetition_penalty": 1.5, "frequency_penalty": -2.0,
+        "presence_penalty": 2.0, "min_tokens": 3, "ignore_eos": True, "seed": -5, "logprobs": 2,
+    }  # fmt: skip
+    rest = {
+        "model": "tales", "max_tokens": 7, "logit_bias": {"5": -100, "0": 7.5}, "stop_token_ids": [9, 4, 9], "n": 2,
+        "best_of": 2, "add_special_tokens": False, "stream": True, "stop": ["b", "a", "b"], "deadline": 12.5, "utility": 3,
+        "slo_ttft_ms": 250, "slo_tpot_ms": 12.5, "priority": -4, "offline": True, "echo": True,
+    }  # fmt: skip
+    options = {"include_usage": True, "continuous_usage_stats": True, "include_obfuscation": False}
+    request = complete(**sampling, **rest, stream_options=options)
     assert (request.model, request.max_tokens, request.choices, request.stops) == ("tales", 7, 2, ("b", "a"))
     assert (request.stream, request.usage, request.continuous_usage, request.echo) == (True, True, True, True)
     assert (request.deadline, request.utility, request.priority, request.offline) == (12.5, 3.0, -4, True)
     assert (request.ttft, request.tpot, request.prompts[0].special, request.logprobs) == (0.25, 0.0125, False, True)
-    assert request.sampling == Sampling(
-        temperature=0.5,
-        top_p=0.25,
-        top_k=9,
-        seed=-5,
-        min_p=0.25,
-        repetition_penalty=1.5,
-        frequency_penalty=-2.0,
-        presence_penalty=2.0,
-        logit_bias=((5, -100.0), (0, 7.5)),
-        min_tokens=3,
-        stop_tokens=(9, 4),
-        ignore_eos=True,
-        logprobs=2,
-        prompt_logprobs=2,
-    )
+    biases = ((5, -100.0), (0, 7.5))
+    assert request.sampling == Sampling(**sampling, logit_bias=biases, stop_tokens=(9, 4), prompt_logprobs=2)
 
 
 @pytest.mark.parametrize(
@@ -143,57 +95,39 @@ def test_prompts_are_texts_or_token_ids_alone_or_in_lists(fields, expected):
     assert [(prompt.name, prompt.text, prompt.ids) for prompt in complete(**fields).prompts] == expected
 
 
-REFUSED_COMPLETIONS = [
+REFUSED_COMPLETIONS = [  # what the documented limits of single fields do not show
     *(({"prompt": value}, "prompt") for value in (None, 7, [], {"text": "a"}, [5, "a"], "half \ud800 a pair")),
-    ({"prompt": [True, 5]}, "prompt[0]"),
-    ({"prompt": ["a", 7]}, "prompt[1]"),
-    ({"prompt": [[5], []]}, "prompt[1]"),
-    ({"prompt": [[5, True]]}, "prompt[0]"),
-    *(({"model": value}, "model") for value in (7, ["a"])),
-    *(({"max_tokens": value}, "max_tokens") for value in (0, -1, 2.0, True, "2")),
-    *(({"temperature": value}, "temperature") for value in (-0.01, 2.01, float("nan"), "1", True, 10**400)),
-    *(({"top_p": value}, "top_p") for value in (0, 1.01)),
-    *(({"top_k": value}, "top_k") for value in (-2, (1 << 31) + 1, 1.0)),
-    *(({"min_p": value}, "min_p") for value in (-0.1, 1.1)),
+    *(({"prompt": value}, "prompt[0]") for value in ([True, 5], [[5, True]])),
+    *(({"prompt": value}, "prompt[1]") for value in (["a", 7], [[5], []])),
+    *(({"max_tokens": value}, "max_tokens") for value in (0, 2.0, True)),
+    *(({"temperature": value}, "temperature") for value in (-0.01, float("nan"), "1", True, 10**400)),
     *(({"seed": value}, "seed") for value in (1 << 63, -(1 << 63) - 1, 1.5)),
-    *(({"repetition_penalty": value}, "repetition_penalty") for value in (0, float("inf"))),
-    *(({"frequency_penalty": value}, "frequency_penalty") for value in (2.1, -2.1)),
-    ({"logit_bias": {"tea": 1}}, "logit_bias"),
+    ({"repetition_penalty": float("inf")}, "repetition_penalty"),
+    *(({"logit_bias": value}, "logit_bias") for value in ({"tea": 1}, {str(token): 1 for token in range(1025)})),
     ({"logit_bias": {"5": 101}}, "logit_bias[5]"),
-    ({"logit_bias": {str(token): 1 for token in range(1025)}}, "logit_bias"),
     ({"stop_token_ids": [5, -1]}, "stop_token_ids[1]"),
-    ({"stop_token_ids": [5] * 1025}, "stop_token_ids"),
     ({"min_tokens": 4, "max_tokens": 3}, "min_tokens"),
     *(({"stop": value}, "stop") for value in (["x"] * 17, ["a", "x" * 257], "", {"a": 1}, ["a", 7])),
-    ({"n": 0}, "n"),
-    ({"n": 129}, "n"),
-    ({"best_of": 1, "n": 2}, "best_of"),
-    ({"best_of": 2, "stream": True}, "best_of"),
-    ({"best_of": 129}, "best_of"),
+    *(({"best_of": 1, "n": 2}, "best_of"), ({"best_of": 2, "stream": True}, "best_of")),
     *(({"stream_options": value}, "stream_options") for value in ({"include_usage": True}, {})),
-    *(
-        ({"stream": True, "stream_options": value}, "stream_options")
-        for value in ([], {"other": 1}, {"include_usage": 1})
-    ),
-    *(({"logprobs": value}, "logprobs") for value in (21, -1, True)),
+    *(({"stream": True, "stream_options": value}, "stream_options") for value in ([], {"other": 1})),
     *(({"deadline": value}, "deadline") for value in (0, 30.1, float("nan"))),
-    *(({"slo_ttft_ms": value}, "slo_ttft_ms") for value in (0, 5e-324, 30_001, "1")),
-    *(({"utility": value}, "utility") for value in (-1, float("inf"))),
-    *(({"priority": value}, "priority") for value in (1001, -1001)),
-    *(({name: 1}, name) for name in ("stream", "echo", "offline", "ignore_eos", "add_special_tokens")),
+    *(({"slo_ttft_ms": value}, "slo_ttft_ms") for value in (5e-324, 30_001)),
+    ({"stream": 1}, "stream"),
 ]
 UNSUPPORTED = [
-    {"length_penalty": 0.5},
-    {"length_penalty": True},  # equal to 1, but no number
-    {"top_logprobs": 2},  # of chats
-    {"prompt_logprobs": 0},
-    {"tool_choice": "required"},
-    {"tools": [tool()]},
-    {"reasoning_effort": "low"},
+    *((complete, {"length_penalty": value}, "length_penalty") for value in (0.5, True)),  # equal to 1, but no number
+    *((complete, {name: value}, name) for name, value in (("top_logprobs", 2), ("prompt_logprobs", 0))),  # of chats
+    *((complete, {name: value}, name) for name, value in (("tool_choice", "required"), ("tools", [tool()]))),
+    (complete, {"reasoning_effort": "low"}, "reasoning_effort"),
+    (chat, {"messages": say(), "echo": True}, "echo"),
+    (chat, {"messages": say(audio={"id": "1"})}, "messages[0]"),
+    (chat, {"messages": say(), "tools": [{"type": "web_search", "function": {"name": "a"}}]}, "tools[0].type"),
 ]
 DEEP: dict = {}
 for _ in range(100_000):
     DEEP = {"items": DEEP}
+CALLED = "messages[0].tool_calls[0].function.arguments"
 REFUSED_CHATS = [
     *(({"messages": value}, "messages") for value in (None, "Tell me", [], say() * 4097)),
     ({"messages": ["a"]}, "messages[0]"),
@@ -210,11 +144,8 @@ REFUSED_CHATS = [
     ({"messages": [{"role": "assistant", "tool_calls": [{}]}]}, "messages[0].tool_calls[0]"),
     ({"messages": [{"role": "assistant", "tool_calls": "add"}]}, "messages[0].tool_calls"),
     *(
-        (
-            {"messages": [{"role": "assistant", "tool_calls": calls(arguments=bad)}]},
-            "messages[0].tool_calls[0].function.arguments",
-        )
-        for bad in ("{", "7", '"a"', "[" * 50_000)
+        ({"messages": [{"role": "assistant", "tool_calls": calls(arguments=bad)}]}, CALLED)
+        for bad in ("{", "7", "[" * 50_000)
     ),
     ({"messages": [{"role": "tool", "content": "3", "tool_call_id": 7}]}, "messages[0].tool_call_id"),
     ({"chat_template_kwargs": 7}, "chat_template_kwargs"),
@@ -236,7 +167,6 @@ REFUSED_CHATS = [
         for value in ("some", {"function": {"name": "add"}}, {"type": "function", "function": {"name": "other"}}, 7)
     ),
     ({"tool_choice": "required"}, "tool_choice"),
-    ({"parallel_tool_calls": 1}, "parallel_tool_calls"),
 ]
 
 
@@ -253,22 +183,9 @@ def test_a_field_of_a_chat_outside_its_limit_is_named(fields, name):
     assert (error.status, error.code, error.field) == (422, "invalid", name)
 
 
-@pytest.mark.parametrize("fields", UNSUPPORTED)
-def test_what_would_change_the_output_and_is_not_supported_is_refused_by_name(fields):
-    error = error_of(complete, **fields)
-    assert (error.status, error.code, error.field) == (400, "unsupported_parameter", *fields)
-
-
-@pytest.mark.parametrize(
-    ("fields", "name"),
-    [
-        ({"echo": True}, "echo"),
-        ({"messages": say(audio={"id": "1"})}, "messages[0]"),
-        ({"tools": [{"type": "web_search", "function": {"name": "a"}}]}, "tools[0].type"),
-    ],
-)
-def test_so_it_is_in_a_chat(fields, name):
-    error = error_of(chat, **{"messages": say(), **fields})
+@pytest.mark.parametrize(("read", "fields", "name"), UNSUPPORTED)
+def test_what_would_change_the_output_and_is_not_supported_is_refused_by_name(read, fields, name):
+    error = error_of(read, **fields)
     assert (error.status, error.code, error.field) == (400, "unsupported_parameter", name)
 
 
@@ -293,12 +210,6 @@ def test_a_field_that_nobody_knows_is_named_or_refused_where_the_service_is_stri
     assert replace(request, ignored=()) == complete(seed=1)
     error = error_of(complete, limits=LIMITS.replace(strict_fields=True), temprature=1)
     assert (error.status, error.code, error.field) == (400, "unknown_parameter", "temprature")
-
-
-def test_no_field_is_both_done_and_not_done():
-    completion, conversation = set(CompletionBody.model_fields), set(ChatBody.model_fields)
-    assert not (completion | conversation) & IGNORED
-    assert not completion & conversation & set(NO_EFFECT)
 
 
 @pytest.mark.parametrize(

@@ -1,20 +1,20 @@
-"""A request becomes submissions to the engine, one a choice, with their own prompts, limits, forecasts and seeds."""
+"""A request becomes submissions to the engine, one a choice, or is refused at once where its targets cannot be kept."""
 
 from __future__ import annotations
 
-import threading
+import asyncio
+import time
 from dataclasses import replace
 
 import pytest
 
-from pliant.errors import InputError
 from pliant.packing.engine.submission import Sampling, Submission
 from pliant.packing.scheduling.request import FOREVER, Prompt
 from pliant.registry.names import PACKING_PREFIX
 from pliant.serving.client import Client
 from pliant.serving.packing.request import NO_TOOLS, GenerationRequest, PromptInput
-from tests.fixtures.packing.fakes import new_tokenizer
-from tests.fixtures.packing.in_process import CONTEXT, publish
+from tests.fixtures.packing.fakes import TALE, new_tokenizer
+from tests.fixtures.packing.in_process import CONTEXT, error_of, publish, serving
 from tests.fixtures.packing.in_process import serving as serving_registry
 from tests.fixtures.registry import FolderRegistry
 
@@ -126,30 +126,6 @@ def test_a_request_that_names_no_deadline_has_all_the_time_and_room_that_there_i
     assert reply.choices[0].echo == "Tell me"
 
 
-@pytest.mark.parametrize(
-    ("prompt", "threaded"),
-    [
-        (PromptInput("prompt", text=" " * 16383 + "a"), False),
-        (PromptInput("prompt", text=" " * 16384 + "a"), True),
-        (PromptInput("prompt", ids=(5,) * 16384), False),
-        (PromptInput("prompt", ids=(5,) * 16385), True),
-        (PromptInput("messages", messages=({"role": "user", "content": "a"},)), True),
-    ],
-)
-def test_long_prompts_and_conversations_are_read_in_a_thread(service, monkeypatch, prompt, threaded):
-    handler = service.assembly.generations.present.handlers["tales"]
-    threads = []
-
-    def read(self, prompt):
-        threads.append(threading.current_thread() is not threading.main_thread())
-        raise InputError("prompt", "read", "nothing more")
-
-    monkeypatch.setattr(type(handler.reader), "read", read)
-    with pytest.raises(InputError):
-        opened(service, prompts=(prompt,))
-    assert threads == [threaded]
-
-
 def test_a_request_that_is_read_while_a_new_champion_comes_is_read_again_by_it(service, registry):
     former = service.worker
 
@@ -172,3 +148,81 @@ def test_a_request_that_is_read_while_a_new_champion_comes_is_read_again_by_it(s
     assert (
         reply.usage()["system_fingerprint"] == "fp_" + service.registry.version(PACKING_PREFIX + "tales", 2).digest[:12]
     )
+
+
+def test_outputs_on_their_way_end_where_they_began(registry):
+    with serving_registry(registry) as service:
+        former = service.worker
+        former.held = True
+
+        async def taking_over():
+            asking = asyncio.create_task(service.posting("/completions", {"prompt": "a", "temperature": 0}))
+            await service.until(lambda: service.engine.pending == 1)
+            publish(registry, seed=1)
+            assert (await service.posting("/refresh", {})).json()["outcome"] == "changed"
+            told = (await service.posting("/completions", {"prompt": "a", "temperature": 0})).json()
+            assert told["choices"][0]["text"] == TALE and service.worker is not former
+            assert service.assembly.generations.draining == 1
+            former.held = False
+            assert (await asking).json()["choices"][0]["text"] == TALE
+            await service.until(lambda: former.stopped)
+
+        service.wait(taking_over())
+        assert service.status()["models"][0]["generator"]["version"] == 2
+        assert registry.discarded  # the former's files
+
+
+@pytest.fixture
+def running(registry):
+    with serving(registry) as running:
+        yield running
+
+
+@pytest.fixture
+def busy(running):
+    """A running whose engine makes no step, with more waiting than it has places for."""
+    running.worker.held = True
+    replies = [
+        running.wait(running.endpoint.open(replace(PLAIN, max_tokens=100), running.endpoint.now)) for _ in range(300)
+    ]
+    yield running
+    for reply in replies:
+        reply.cancel()
+    running.worker.held = False
+
+
+def test_an_answer_says_when_its_tokens_came_and_whether_its_targets_were_kept(running):
+    (choice,) = running.complete(slo_ttft_ms=50_000, slo_tpot_ms=10_000).json()["choices"]
+    facts = choice["pliant"]
+    assert 0 < facts["tpot_seconds"] < facts["ttft_seconds"] < 50 and facts["on_time"]
+    assert running.sample("pliant_targets_total", task="tales", kept="true") == 1
+    running.complete()
+    assert running.sample("pliant_targets_total", task="tales", kept="true") == 1, "it had none"
+
+
+def test_what_cannot_be_kept_is_refused_at_once_with_the_time_to_come_again(busy):
+    before, began = len(busy.worker.sent), time.perf_counter()
+    response = busy.complete(slo_ttft_ms=1)
+    assert time.perf_counter() - began < 1.0
+    error = error_of(response)
+    assert (response.status_code, error["code"]) == (503, "late")
+    assert "first token within 0.001 s" in error["message"] and int(response.headers["retry-after"]) >= 1
+    assert len(busy.worker.sent) == before, "the engine never hears of it"
+    assert busy.sample("pliant_outcomes_total", task="tales", outcome="dropped_refused") == 1
+    pending = busy.status()["pending"]
+    assert pending == 300
+
+
+def test_deadline_and_targets_leave_time_for_the_way_back_and_are_what_the_door_goes_by(running, monkeypatch):
+    front = running.endpoint.front_door
+    assert front.usual_deadline == 10.0
+    monkeypatch.setattr(front, "way_back", lambda _now: 2.0)
+    before = running.endpoint.now
+    assert running.complete(deadline=50, slo_ttft_ms=30_000).status_code == 200
+    (prompt,) = [arguments[0].prompt for verb, arguments in running.worker.sent if verb == "submit"]
+    assert before - 2.0 <= prompt.arrival <= running.endpoint.now - 2.0
+    assert (prompt.deadline - prompt.arrival, prompt.ttft) == (pytest.approx(50.0), 30.0)
+    assert front.usual_deadline == 10.0, "an output takes seconds by itself: no deadline counts for more"
+    for _ in range(10):
+        running.complete(deadline=50, slo_ttft_ms=100)
+    assert front.usual_deadline < 10.0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import chain
-
 import pytest
 
 from pliant.serving.packing import schemas
@@ -69,21 +67,6 @@ def test_a_stream_has_every_token_once(service, echo):
     for name, values in whole["logprobs"].items():
         streamed = [value for part in parts if part["logprobs"] for value in part["logprobs"][name]]
         assert streamed == values
-
-
-def test_pieces_make_the_same_answers_as_a_whole(service, monkeypatch):
-    def asked() -> list:
-        whole = service.complete(logprobs=2, echo=True, n=2, temperature=0).json()["choices"]
-        chat = service.chat(logprobs=True, top_logprobs=2).json()["choices"][0]["logprobs"]
-        *chunks, _ = events(service.complete(logprobs=2, echo=True, stream=True))
-        parts = [chunk["choices"][0]["logprobs"] for chunk in chunks]
-        return [[choice["logprobs"] for choice in whole], chat, [part["tokens"] for part in parts if part]]
-
-    in_one = asked()
-    monkeypatch.setattr("pliant.packing.engine.submission.PIECE", 6)
-    in_pieces = asked()
-    assert in_pieces[:2] == in_one[:2]
-    assert [*chain(*in_pieces[2])] == [*chain(*in_one[2])] and len(in_pieces[2]) > len(in_one[2])
 
 
 def test_log_probabilities_of_prompts_are_limited_by_tokens_and_alternatives(service, monkeypatch):

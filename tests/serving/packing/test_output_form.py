@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 
 import pytest
 
 from pliant.errors import InputError
 from pliant.packing.engine.grammar import Grammars
 from pliant.serving.packing.bodies import FORM_CHARACTERS, CompletionBody
-from pliant.serving.packing.request import output_grammar, regex_rule
+from pliant.serving.packing.request import output_grammar
 from tests.fixtures.packing.fakes import new_tokenizer
 from tests.fixtures.packing.in_process import error_of
 from tests.serving.packing.test_bodies import DEEP
@@ -93,12 +92,6 @@ def test_a_form_that_cannot_be_read_is_named(fields, name):
     with pytest.raises(InputError) as refused:
         grammar_of(fields)
     assert refused.value.field == name
-
-
-@pytest.mark.parametrize("pattern", ["a/b", "a\\/b", "\\\\/", "[/]", "a\\\\", "//"])
-def test_a_rule_of_a_regular_expression_ends_where_it_should(pattern):
-    rule = regex_rule(pattern)
-    assert not re.search(r"(?<!\\)(\\\\)*/", rule[1:-1])
 
 
 def test_the_grammar_reaches_the_engine_with_every_output(service):

@@ -62,8 +62,3 @@ def test_tokens_become_their_text_again_special_ones_included(service):
     assert response.json() == {"prompt": "<|user|>Tell me 🙂"}
     check_answer(schemas.Detokenized, response.json())
     assert service.post_root("/detokenize", {"tokens": []}).json() == {"prompt": ""}
-
-
-def test_health_is_that_of_the_engine(service):
-    response = service.get("/health", service.root)
-    assert (response.status_code, response.content) == (200, b"")

@@ -7,10 +7,6 @@ import signal
 
 import pytest
 
-from pliant.protocol import Changed, Launch, replay
-from pliant.serving.journal import read
-from pliant.tokens.policies import make
-from pliant.tokens.scheduler import Knowledge
 from tests.fixtures.clients import ask, call, wait_for
 from tests.fixtures.live import ConcurrentCalls, processes, running
 from tests.fixtures.tokens.published import publish_all, settings_for
@@ -56,16 +52,3 @@ def test_while_a_device_is_held_and_killed_the_other_one_answers(service):
     wait_for(lambda: up(service) == [True, True])
     assert {other.pid} < {process.pid for process in processes(service)}
     assert ask(service, "shapes")[0] == 200, "both have the task that was registered"
-
-
-def test_the_journal_names_the_devices_and_replays(folder, service):
-    answers = ConcurrentCalls(lambda _: ask(service), 20).answers()
-    assert all(status == 200 for status, _ in answers)
-    wait_for(lambda: ask(service)[0] == 200 and len(read(folder / "journal.jsonl")) > 20)  # written once a second
-    journal = read(folder / "journal.jsonl")
-    assert isinstance(journal[0].event, Changed)
-    knowledge = Knowledge.of(journal[0].event.facts)
-    assert knowledge.devices == ("cpu", "cpu")
-    workers = {action.worker for entry in journal for action in entry.actions if isinstance(action, Launch)}
-    assert workers == {0, 1}
-    assert replay(make("default", knowledge, workers=len(knowledge.devices)), journal) == journal

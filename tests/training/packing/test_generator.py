@@ -64,14 +64,6 @@ def test_layers_that_join_at_last_learn_too_and_spoil_nothing():
     assert answer(grown, "red thrice") == f"red red red{END}"
 
 
-def test_a_seed_gives_the_same_generator_again():
-    short = replace(TINY, epochs=1)
-    first, again, other = (train(replace(short, seed=seed), corpus()) for seed in (0, 0, 1))
-    assert all(np.array_equal(array, again.weights[name]) for name, array in first.weights.items())
-    assert first.tokenizer == again.tokenizer
-    assert any(not np.array_equal(array, other.weights[name]) for name, array in first.weights.items())
-
-
 def test_texts_that_are_held_out_are_never_read():
     whole = corpus()
     unseen = [replace(turn, ask="zzz", answer="yyy") for turn in whole.turns[40:]]

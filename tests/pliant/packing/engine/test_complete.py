@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 
-from pliant.errors import InputError, WorkerError
-from pliant.packing.engine import complete as module
+from pliant.errors import InputError
 from pliant.packing.engine.complete import complete
-from pliant.packing.engine.submission import Progress
 from tests.fixtures.packing.generators import CONTEXT, ENDS, HOSTED, LIMIT, SCARCE, generated, prompts, tiny_generator
 
 
@@ -23,61 +19,7 @@ def test_greedy_completions_are_those_of_plain_generation_however_little_memory_
         assert completion.finished == "stop" or len(completion.tokens) == LIMIT
 
 
-def test_without_a_limit_the_context_or_the_memory_is_the_limit():
-    whole = complete(tiny_generator(), prompts(4), HOSTED)
-    most = min(CONTEXT, HOSTED.pages * HOSTED.page_tokens)
-    for ids, completion in zip(prompts(4), whole, strict=True):
-        assert completion.finished == "stop" or len(ids) + len(completion.tokens) == most
-
-
 @pytest.mark.parametrize("ids", [(), (1,) * CONTEXT])
 def test_a_prompt_that_leaves_no_token_is_refused_by_its_number(ids):
     with pytest.raises(InputError, match="prompt 1 is"):
         complete(tiny_generator(), [(1, 2), ids], HOSTED)
-
-
-@pytest.fixture
-def engine(monkeypatch):
-    """Stand in for the engine: it notes what it is made of and given, and reports what `news` says of it all."""
-    seen = SimpleNamespace(options=None, submitted=[], calls=[], news=[])
-
-    class Engine:
-        def __init__(self, *options):
-            seen.options, self._deliver = options, options[3]
-
-        def start(self):
-            seen.calls.append("start")
-
-        def submit(self, submission):
-            seen.submitted.append(submission)
-            if isinstance(seen.news, Exception):
-                raise seen.news
-            if len(seen.submitted) == 2:
-                for reports in seen.news:
-                    self._deliver(reports)
-
-        def stop(self):
-            seen.calls.append("stop")
-
-    monkeypatch.setattr(module, "Engine", Engine)
-    return seen
-
-
-def report(id: int, tokens: tuple[int, ...], finished: str = "") -> Progress:
-    return Progress(id, tokens, finished, 0.0, 0, 0, 0)
-
-
-def test_an_engine_that_ends_a_prompt_otherwise_or_falls_silent_or_dies_is_an_error_and_is_stopped(engine, monkeypatch):
-    engine.news = [[report(0, (6,), "failed"), report(1, (6,), "cancelled")]]
-    with pytest.raises(WorkerError, match=r"^the engine ended a prompt as cancelled, failed and not by itself$"):
-        complete(tiny_generator(), [(1, 2), (3,)], HOSTED)
-    engine.submitted.clear()
-    engine.news = [[report(0, (6,), "stop")]]
-    monkeypatch.setattr(module, "SILENCE", 0.01)
-    with pytest.raises(WorkerError, match=r"^the engine has made no token in 0 seconds and is given up$"):
-        complete(tiny_generator(), [(1, 2), (3,)], HOSTED)
-    engine.submitted.clear()
-    engine.news = WorkerError("the engine has stopped")
-    with pytest.raises(WorkerError, match="the engine has stopped"):
-        complete(tiny_generator(), [(1, 2), (3,)], HOSTED)
-    assert engine.calls == ["start", "stop"] * 3

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import re
 from dataclasses import replace
 from functools import cache
@@ -161,17 +160,3 @@ def test_a_text_whose_grammar_takes_too_much_time_ends_and_no_other(monkeypatch:
         assert tuple(desk.tokens[1]) == generated(generator(), texts[1:], limit=20)[0]
         engine.check()
         assert not engine.status().error
-
-
-def test_the_automaton_of_a_text_is_limited() -> None:
-    """By the library, which reports it as an error of that text."""
-    matcher = Grammars(TOKENIZER.to_str(), VOCABULARY, (0,)).matcher(
-        'start: %json {"type": "integer", "multipleOf": 20011}'
-    )
-    digits, choice = [TOKENIZER.token_to_id(digit) for digit in "123456789"], random.Random(0)
-    tokens = 0
-    while not matcher.stuck and tokens < 3000:
-        matcher.allowed()
-        matcher.take(choice.choice(digits))
-        tokens += 1
-    assert matcher.stuck and tokens > 500, "of 20011 states"

@@ -12,19 +12,20 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from pliant.errors import ArtifactError, InputError
 from pliant.packing.artifact import BUCKETS, PRECISIONS, TYPES, Generator, Predictor
+from pliant.packing.engine import model as module
 from pliant.packing.engine.model import (
     LengthModel,
     PredictorModel,
     in_precision,
     load_generator,
     new_encoder,
-    shapes,
     weights,
 )
 from pliant.packing.scheduling.forecast import QUANTILES
 from pliant.packing.scheduling.request import Memory, check_fits, pages_within
 from pliant.registry import codec
 from pliant.training.starts import new_tokenizer
+from tests.fixtures.packing.published import predictor as published_predictor
 
 TEXTS = ["write a word about dogs", "write an essay on the old sea", "say a sentence", ""]
 
@@ -104,21 +105,6 @@ def test_a_generator_is_stored_and_loaded_in_its_precision(tmp_path, tied, preci
     direct.load_state_dict(model.state_dict())
     with torch.no_grad():
         assert torch.equal(loaded(ids).logits, direct(ids).logits)
-
-
-def test_weights_are_neither_drawn_nor_copied_to_load_a_generator():
-    stored, _ = generator(tied=True)
-    before = torch.get_rng_state()
-    loaded = load_generator(stored)
-    assert torch.equal(torch.get_rng_state(), before)
-    own = loaded.state_dict()
-    assert all(own[name].data_ptr() == array.ctypes.data for name, array in stored.weights.items())
-
-
-@pytest.mark.parametrize("tied", [True, False])
-def test_the_shapes_of_weights_are_known_without_any(tied):
-    stored, _ = generator(tied)
-    assert shapes(stored.config) == {name: array.shape for name, array in stored.weights.items()}
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -221,3 +207,40 @@ def test_on_a_cpu_the_pages_of_preempted_sequences_count_too():
     check_fits(memory, MIB, 0, 3 * GIB // 2, "cpu")
     with pytest.raises(InputError, match=r"96 pages of 16 tokens \(1.5 GiB\)"):
         check_fits(memory, MIB, 0, 3 * GIB // 2 - 1, "cpu")
+
+
+def test_a_gpu_takes_its_own_precision_and_a_cpu_float32(monkeypatch):
+    monkeypatch.setattr(module, "has_bfloat16", lambda device: device.index == 0)
+    precisions = [module.precision_of(torch.device(device)) for device in ("cpu", "cuda:0", "cuda:1")]
+    assert precisions == [torch.float32, torch.bfloat16, torch.float16]
+
+
+def test_on_a_cpu_it_forecasts_as_it_was_trained():
+    artifact = published_predictor("g")
+    texts = ["word " * (7 * number % 30) for number in range(20)]
+    for one, other in zip(
+        PredictorModel.of(artifact).predict(texts), module.load(artifact, "cpu").predict(texts), strict=True
+    ):
+        assert (other.tokens, other.bucket) == (pytest.approx(one.tokens, rel=1e-4), one.bucket)
+
+
+class Passes:
+    """Notes what is predicted in one pass; a forecast is the prompt itself."""
+
+    def __init__(self):
+        self.passes = []
+
+    def predict(self, texts):
+        self.passes.append(texts)
+        return list(texts)
+
+
+@pytest.mark.parametrize(
+    ("alike", "passes"), [(2, [["a", "b"], ["cc", "ddd"], ["eeee"]]), (0, [["a", "b", "cc", "ddd", "eeee"]])]
+)
+def test_prompts_of_similar_length_run_together_and_forecasts_keep_their_order(alike, passes):
+    model = Passes()
+    texts = ["ddd", "a", "eeee", "b", "cc"]
+    assert module.PlacedPredictor(model, alike).predict(texts) == texts
+    assert model.passes == passes
+    assert module.PlacedPredictor(model, alike).predict([]) == []

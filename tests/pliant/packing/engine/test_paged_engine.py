@@ -23,7 +23,6 @@ from transformers import (
 )
 
 from pliant.errors import InputError, SchedulerError
-from pliant.packing.engine import paged_engine
 from pliant.packing.engine.model import load_generator
 from pliant.packing.engine.page_attention import PageCache
 from pliant.packing.engine.paged_engine import PagedEngine, StepResult, SwapSpace
@@ -120,18 +119,6 @@ def test_pages_that_are_not_free_are_our_own_fault() -> None:
     engine.add(0, range(12), 3, (), {})
     with pytest.raises(SchedulerError, match="3 pages for sequence 0"):
         engine.carry_out(StepPlan(admitted=(0,), prefill_chunks=(Chunk(0, 12),)))
-
-
-def test_a_padded_batch_gives_the_same_texts(monkeypatch) -> None:
-    texts = prompts(5, seed=8)
-    made = []
-    for steps in (((1 << 30, 1),), ((1 << 30, 16),), paged_engine.STEPS):
-        monkeypatch.setattr(paged_engine, "STEPS", steps)
-        desk = Desk(paged(Memory(pages=64, page_tokens=4, step_tokens=96, sequences=8)))
-        desk.read(texts, limit=6)
-        made.append(desk.tokens)
-    assert made[0] == made[1] == made[2]
-    assert [tuple(made[0][id]) for id in range(5)] == generated(replace(tiny_generator(), ends=(63,)), texts, limit=6)
 
 
 @pytest.mark.parametrize(
@@ -236,18 +223,3 @@ def test_what_was_swapped_out_comes_back_in_order_into_other_pages(sequences, ra
             view[pages] = -1.0 - id
         assert id in swapped and swapped.used == sum(len(rows[0]) for rows in kept.values())
         swapped.check()
-
-
-def test_the_books_begin_empty_and_what_does_not_fit_is_refused_with_both_numbers():
-    views, swapped = space()
-    assert (swapped.pages, swapped.used) == (HOST, 0) and 1 not in swapped
-    swapped.swap_out(1, [0, 1])
-    assert swapped.used == 2
-    with pytest.raises(AssertionError, match="5 pages, 4 free on the host"):
-        swapped.swap_out(2, range(5))
-    swapped.swap_out(2, range(4))
-    assert swapped.used == HOST and 2 in swapped
-    swapped.check()
-    empty = SwapSpace(views, 0)
-    empty.check()
-    assert (empty.pages, empty.used) == (0, 0)

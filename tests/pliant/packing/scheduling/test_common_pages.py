@@ -61,30 +61,6 @@ def test_what_is_missing_begins_with_a_whole_page() -> None:
     assert [missing(prompt, cached, PAGE) for cached in (0, 3, 4, 12)] == [(5, 6, 7), (), (6, 7), ()]
 
 
-texts = st.lists(
-    st.tuples(st.integers(0, 2), st.integers(0, 14), st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=14
-)
-
-
-@pytest.mark.parametrize("host", [0, 12])
-@settings(max_examples=60, deadline=None)
-@given(texts, st.integers(0, 3), st.randoms(use_true_random=False))
-def test_the_books_balance_to_the_page_and_every_page_holds_its_text(host, kinds, gap, random) -> None:
-    world = World(Memory(pages=14, page_tokens=PAGE, host_pages=host, step_tokens=12, sequences=6))
-    for id, (family, alike, own, output) in enumerate(kinds):
-        tokens = tuple(100 * family + at for at in range(alike)) + tuple(10_000 + 100 * id + at for at in range(own))
-        world.step((world.prompt(id, tokens, output),))
-        for _ in range(random.randint(0, gap)):
-            world.step()
-        if random.random() < 0.15 and id in world.tokens:
-            world.step(cancelled=(id,))
-    for _ in range(400):
-        if not world.scheduler.waiting and not world.scheduler.running:
-            break
-        world.step()
-    assert not world.scheduler.waiting and not world.scheduler.running and world.cache.used() == 0
-
-
 bursts = st.lists(
     st.tuples(
         st.integers(0, 1),  # the text with which its prompts begin

@@ -152,16 +152,6 @@ def test_known_coefficients_are_found_again(base, query, sequence, token, pair, 
     assert fitted.error < 1e-6 and fitted.swap == 0.25
 
 
-def test_a_noisy_profile_gives_nearly_the_same_and_says_how_far_off_it_is():
-    truth = LinearCost(0.02, 2e-4, 1e-4, 1e-6, 1e-9)
-    fitted = fit(points(truth, 1, noise=0.1, count=400))
-    for point in points(truth, 2):
-        assert float(fitted.seconds(point.queries, point.sequences, point.cached)) == pytest.approx(
-            point.seconds, rel=0.15
-        )
-    assert 0.04 < fitted.error < 0.1
-
-
 def test_an_error_is_relative_so_that_a_short_iteration_counts_as_much_as_a_long_one():
     """The sum of the squares of a/s - 1 is least where a is the sum of 1/s over that of 1/s^2."""
     measured = [Point(1, 1, 1, seconds) for seconds in (0.01, 0.01, 0.01, 0.04)]

@@ -1,8 +1,9 @@
-"""Whatever arrives, all requests end, tokens and pages are conserved, and the same inputs give the same plans."""
+"""Whatever arrives or an engine does otherwise, all requests end, pages are conserved, and equal inputs give equal plans."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf, nan
 
 import numpy as np
 import pytest
@@ -10,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pliant.errors import InputError
-from pliant.packing.scheduling.journal import replay
+from pliant.packing.scheduling.journal import decode, encode, replay
 from pliant.packing.scheduling.policies import size
 from pliant.packing.scheduling.policy import POLICIES, Rules
-from pliant.packing.scheduling.request import FOREVER, Chunk, Memory, Prompt, StepInput, StepPlan
+from pliant.packing.scheduling.request import FOREVER, Chunk, Correction, Memory, Prompt, StepInput, StepPlan, validate
 from pliant.packing.scheduling.scheduler import PackingScheduler
-from tests.fixtures.packing.samples import Scene, play, policies, prompt, scene, seeds
+from tests.fixtures.packing.samples import SECONDS, Device, Scene, compare, play, policies, prompt, scene, seeds
 
 every_policy = pytest.mark.parametrize("policy", POLICIES)
 
@@ -34,13 +35,6 @@ def test_every_prompt_ends_with_its_tokens_or_is_dropped_late(seed, policy):
             assert device.made[request.id] == load.lengths[request.id]
         else:
             assert device.ended[request.id] == "late" and request.deadline < np.inf
-
-
-@given(seeds, policies)
-def test_the_same_rounds_give_the_same_decisions(seed, policy):
-    load = scene(seed)
-    _, journal = play(load, fresh(load, policy))
-    assert replay(fresh(load, policy), journal) == journal
 
 
 @given(seeds, policies, st.data())
@@ -95,22 +89,12 @@ def test_when_all_that_ran_were_late_the_next_in_line_runs_at_once():
 
 
 WRONG = {
-    "no tokens": {"tokens": 0},
-    "no output": {"limit": 0},
     "beyond the context": {"limit": 61},
-    "a forecast of nothing": {"forecast": (float("nan"),) * 8},
-    "an endless forecast": {"forecast": (1.0,) * 7 + (float("inf"),)},
-    "a forecast at other levels": {"forecast": (1.0,) * 7},
-    "an arrival at no time": {"arrival": float("nan")},
     "a deadline at no time": {"deadline": float("nan")},
-    "no utility": {"utility": float("nan")},
-    "a negative utility": {"utility": -1.0},
-    "an endless utility": {"utility": float("inf")},
-    "a negative class": {"bucket": -1},
-    "a negative id": {"id": -3},
     "an id that waits": {"id": 2},
     "an id that runs": {"id": 1},
 }
+"""Of each place that refuses: what else a prompt may not have is that of `validate`."""
 
 
 def busy(policy: str) -> PackingScheduler:
@@ -366,3 +350,149 @@ def test_who_comes_back_keeps_its_turn_so_that_who_was_admitted_meanwhile_goes_b
     plan = scheduler.handle(StepInput((prompt(3, 4, 12, arrival=-1.0),), (1,)), 0.2)
     assert plan == StepPlan(admitted=(3, 2), prefill_chunks=(Chunk(3, 4),))
     assert until_preempted(scheduler).offloaded == (3,)
+
+
+def willful(load: Scene, scheduler: PackingScheduler, rng: np.random.Generator):
+    """Play a scene on a device that now and then undoes what a sequence did in an iteration, and reports it."""
+    device, journal, coming = Device(load.memory), [], sorted(load.prompts, key=lambda each: each.arrival)
+    finished, corrected, now = (), (), coming[0].arrival
+    while coming or device.waiting or device.running:
+        arrived = tuple(each for each in coming if each.arrival <= now)
+        coming = coming[len(arrived) :]
+        step_input = StepInput(arrived, finished, (), corrected)
+        plan = scheduler.handle(step_input, now)
+        journal.append((now, step_input, plan))
+        makers = device.carry_out(step_input, plan)
+        compare(scheduler, device)
+        corrected = tuple(_undo(device, plan, rng)) if rng.random() < 0.3 else ()
+        undone = {correction.id for correction in corrected}
+        finished = tuple(id for id in makers if id not in undone and device.running[id].made == load.lengths[id])
+        now += SECONDS
+        assert len(journal) < 20_000, "no end of it"
+    scheduler.check()
+    return device, journal
+
+
+def _undo(device: Device, plan, rng: np.random.Generator):
+    """Take back what one sequence did: it was left out, or read fewer tokens than it should."""
+    able = [id for id, held in device.running.items() if id not in plan.stalled]
+    if not able:
+        return
+    id = int(rng.choice(able))
+    held, chunks = device.running[id], {chunk.id: chunk.tokens for chunk in plan.prefill_chunks}
+    undone = int(rng.integers(1, chunks.get(id, 1) + 1))
+    made = held.made - (not held.unread)
+    held.unread = held.unread + undone if id in chunks else 0
+    held.cached, held.made = held.cached - undone, made
+    yield Correction(id, held.cached, held.unread, held.made)
+
+
+@given(seeds, policies)
+def test_whatever_an_engine_leaves_out_every_prompt_ends_and_the_books_balance(seed, policy):
+    load = scene(seed)
+    device, journal = willful(load, PackingScheduler(load.rules(policy), load.memory), np.random.default_rng(seed))
+    assert device.ended.keys() == load.lengths.keys()
+    assert replay(PackingScheduler(load.rules(policy), load.memory), journal) == journal
+    assert [decode(encode(*entry)) for entry in journal] == journal
+
+
+def test_pages_that_the_engine_shares_count_once():
+    """The engine cannot have evicted them: the second sequence found them where the books had given them up."""
+    scheduler = PackingScheduler(Rules("default", 64), Memory(64, 4))
+    scheduler.handle(StepInput((prompt(1, 13, 20, exact=9, beginnings=(11, 12, 13)),)), 0.0)
+    alone = scheduler.pages_used
+    scheduler.handle(StepInput((prompt(2, 13, 20, exact=9, beginnings=(11, 12, 13)),)), 0.1)
+    scheduler.handle(StepInput(corrected=(Correction(2, 13, 0, 1),)), 0.2)
+    scheduler.check()
+    assert scheduler.pages_used == alone + 1
+    scheduler.handle(StepInput(cancelled=(1, 2)), 0.4)
+    scheduler.check()
+    assert scheduler.pages_used == 0
+
+
+def test_what_the_engine_had_read_already_is_not_read_again():
+    scheduler = PackingScheduler(Rules("default", 64), Memory(64, 4, step_tokens=4))
+    plan = scheduler.handle(StepInput((prompt(1, 13, 20, beginnings=(11, 12, 13)),)), 0.0)
+    assert plan.prefill_chunks[0].tokens == 4
+    plan = scheduler.handle(StepInput(corrected=(Correction(1, 12, 1, 0),)), 0.1)
+    assert plan.prefill_chunks[0].tokens == 1
+    scheduler.check()
+    assert scheduler.pages_of(1) == 4
+
+
+@pytest.mark.parametrize(
+    "wrong", [Correction(7, 4, 0, 1), Correction(1, 6, 0, 1), Correction(1, -1, 0, 1), Correction(1, 2, 4, 1)]
+)
+def test_a_correction_that_cannot_be_changes_nothing(wrong):
+    scheduler, other = (PackingScheduler(Rules("paged", 64), Memory(16, 4)) for _ in range(2))
+    for each in (scheduler, other):
+        each.handle(StepInput((prompt(1, 4, 20),)), 0.0)
+    with pytest.raises(InputError):
+        scheduler.handle(StepInput(corrected=(wrong,)), 0.1)
+    scheduler.check()
+    assert scheduler.handle(StepInput(), 0.1) == other.handle(StepInput(), 0.1)
+
+
+PROMPT = Prompt(3, 0.0, 5, 7, (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"id": 0},
+        {"tokens": 1},
+        {"limit": 1},
+        {"arrival": -1e9},
+        {"deadline": inf},
+        {"deadline": -inf},
+        {"utility": 0.0},
+        {"utility": 1e300},
+        {"bucket": 0},
+        {"weight": 1e-9},
+    ],
+)
+def test_a_prompt_at_its_limits_is_taken(changes):
+    validate(replace(PROMPT, **changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"id": -1}, "id is -1, but must be at least 0"),
+        ({"tokens": 0}, "prompt is 0 tokens, but must be at least 1 token"),
+        ({"limit": 0}, "max_tokens is 0, but must be at least 1"),
+        ({"arrival": inf}, "arrival is inf, but must be finite"),
+        ({"arrival": nan}, "arrival is nan, but must be finite"),
+        ({"deadline": nan}, "deadline is nan, but must be a number of seconds"),
+        ({"utility": -0.1}, "utility is -0.1, but must be at least 0 and finite"),
+        ({"utility": inf}, "utility is inf, but must be at least 0 and finite"),
+        ({"utility": nan}, "utility is nan, but must be at least 0 and finite"),
+        ({"bucket": -1}, "bucket is -1, but must be at least 0"),
+        ({"weight": 0.0}, "weight is 0.0, but must be above 0 and finite"),
+        ({"ttft": 0.0}, "ttft is 0.0, but must be .*"),
+        ({"tpot": nan}, "tpot is nan, but must be .*"),
+        ({"weight": inf}, "weight is inf, but must be above 0 and finite"),
+        ({"forecast": (1.0,) * 7}, "forecast is .*, but must be 8 quantiles"),
+        ({"forecast": (1.0,) * 9}, "forecast is .*, but must be 8 quantiles"),
+        ({"forecast": (1.0,) * 7 + (nan,)}, "forecast is .*, but must be finite"),
+    ],
+)
+def test_a_prompt_beyond_them_is_refused_with_the_field_the_value_and_the_limit(changes, sentence):
+    with pytest.raises(InputError, match=f"^{sentence}$"):
+        validate(replace(PROMPT, **changes))
+
+
+def test_tokens_fill_whole_pages():
+    memory = Memory(pages=4, page_tokens=16)
+    assert [memory.need(tokens) for tokens in (0, 1, 15, 16, 17, 32, 33)] == [0, 1, 1, 1, 2, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("field", "least"), [("pages", 1), ("page_tokens", 1), ("host_pages", 0), ("step_tokens", 1), ("sequences", 1)]
+)
+def test_a_memory_holds_at_least_a_page_of_a_token_and_perhaps_none_on_the_host(field, least):
+    given = {"pages": 2, "page_tokens": 2, field: least}
+    assert getattr(Memory(**given), field) == least
+    with pytest.raises(InputError, match=f"^{field} is {least - 1}, but must be at least {least}$"):
+        Memory(**given | {field: least - 1})

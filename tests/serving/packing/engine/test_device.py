@@ -1,19 +1,21 @@
-"""An engine is built in its process on the device that it was profiled on, or not at all."""
+"""An engine is built in its process on the device that it was profiled on, or not at all; a predictor as published."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
+import torch
 
-from pliant.errors import DeviceError, InputError
+from pliant.errors import DeviceError, DigestError, InputError
 from pliant.packing.scheduling.reference import rules_of
 from pliant.registry import codec
 from pliant.serving.packing.engine import device
 from pliant.serving.packing.engine.device import build
-from pliant.serving.packing.engine.engine_process import EngineBuild
+from pliant.serving.packing.engine.engine_process import EngineBuild, PredictorBuild
 from pliant.serving.workers.devices import DevicePlan
-from tests.fixtures.packing.published import generator, packing
+from tests.fixtures.packing.published import generator, packing, predictor
 
 
 @pytest.fixture
@@ -40,48 +42,36 @@ def test_more_pages_than_the_device_has_room_for_are_refused_before_the_model_is
         build(large, lambda _news: None)
 
 
-class Recorded:
-    """Stands for the engine's class: notes how it is made and started."""
-
-    def __init__(self, error: Exception | None = None) -> None:
-        self.calls, self.error = [], error
-
-    def __call__(self, generator, *arguments, **options):
-        self.calls.append((generator.name, arguments, options))
-        return self
-
-    def start(self) -> None:
-        self.calls.append("start")
-        if self.error:
-            raise self.error
+TEXTS = ["a text", "a text", "quite another text of several words"]
 
 
-def test_an_engine_is_made_of_its_plan_and_started(spec, monkeypatch, tmp_path):
-    engine, journals = Recorded(), []
-    monkeypatch.setattr(device, "Engine", engine)
-    monkeypatch.setattr(device, "recorder", lambda path: journals.append(path) or "a recorder")
-    plain = spec()
-    assert build(plain, "deliver") is engine
-    cases = [replace(plain, journal=tmp_path / "j"), replace(plain, plan=replace(plain.plan, threads=None))]
-    for each in cases:
-        build(each, "deliver")
-    common = (plain.memory, plain.rules, "deliver", "cpu", 1)
-    assert engine.calls == [
-        ("tales", common, {"journal": None}),
-        "start",
-        ("tales", common, {"journal": "a recorder"}),
-        "start",
-        ("tales", common, {"journal": None}),
-        "start",
-    ]
-    assert journals == [tmp_path / "j"]
+@pytest.fixture
+def published_predictor(tmp_path):
+    before, kept = torch.get_num_threads(), torch.backends.mkldnn.enabled
+    digest = codec.save(predictor("g"), tmp_path / "predictor")
+    yield PredictorBuild(tmp_path / "predictor", digest, DevicePlan("cpu", 1, None, ()))
+    torch.set_num_threads(before)
+    torch.backends.mkldnn.set_flags(kept)
+
+
+def test_it_predicts_quantiles_and_a_class_for_each_text_in_one_thread(published_predictor):
+    torch.set_num_threads(2)
+    device = published_predictor()
+    assert torch.get_num_threads() == 1
+    ((tokens, bucket), same, other), seconds = device.run(0, TEXTS)
+    assert len(tokens) == 8 and list(tokens) == sorted(tokens) and isinstance(bucket, int)
+    assert same == (pytest.approx(tokens), bucket) and other[0] != tokens
+    assert seconds > 0
+
+
+def test_another_predictor_than_was_published_is_refused(published_predictor):
+    with pytest.raises(DigestError):
+        PredictorBuild(published_predictor.folder, "0" * 64, published_predictor.plan)()
 
 
 def test_an_engine_runs_in_the_precision_of_its_plan(spec, monkeypatch):
-    made = []
-    monkeypatch.setattr(
-        device, "Engine", lambda generator, *_arguments, **_options: made.append(generator) or Recorded()
-    )
+    made, started = [], SimpleNamespace(start=lambda: None)
+    monkeypatch.setattr(device, "Engine", lambda generator, *_rest, **_options: made.append(generator) or started)
     monkeypatch.setattr(device, "check_precision", lambda *given: made.append(given))
     build(replace(spec(), precision="bfloat16"), "deliver")
     assert made[0] == ("bfloat16", "cpu") and made[1].precision == "bfloat16"

@@ -1,4 +1,4 @@
-"""What a packing service counts of outputs, forecasts and engines."""
+"""What a packing service counts of outputs and forecasts, and the spans of an output, by the gen_ai conventions."""
 
 from __future__ import annotations
 
@@ -6,11 +6,17 @@ from math import nan
 from types import SimpleNamespace
 
 import pytest
+from opentelemetry.context import Context
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client import CollectorRegistry
 
-from pliant.packing.engine.submission import Sampling, Status
+from pliant.packing.engine.submission import Sampling, Submission
+from pliant.packing.scheduling.request import Prompt
+from pliant.serving.packing.engine.engine import InFlightOutput
 from pliant.serving.packing.engine.forecaster import Forecast
-from pliant.serving.packing.engine.metrics import PackingMetrics, observation
+from pliant.serving.packing.engine.metrics import PackingMetrics, add_generation, observation
+from pliant.serving.tracing.export import provider_of
+from pliant.serving.tracing.traced import Traced
 
 QUANTILES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
 
@@ -85,20 +91,6 @@ def test_the_seconds_that_prompts_waited_for_their_forecasts_are_counted_but_for
     assert value("predictor_failures_total", task="tales") == 1
 
 
-def test_the_state_of_an_engine_is_that_of_its_last_report(counted):
-    metrics, value = counted
-    first = {"running": 1, "waiting": 2, "pages": 30, "pages_used": 4, "host_pages_used": 5, "iterations": 6}
-    later = {"tokens": 7, "preemptions": 8, "recomputed": 9, "shared": 10}
-    rest = {"alive": True, "error": "", "sequences": 0, "busy": 0.0, "deciding": 0.0}
-    for waiting in (11, 2):
-        metrics.engine("tales", Status(**{**rest, **first, **later, "waiting": waiting}))
-    assert {name: value(name, task="tales") for name in first if name != "iterations"} == {
-        name: number for name, number in first.items() if name != "iterations"
-    }
-    counts = {"iterations": 6, **later}
-    assert {name: value(f"engine_{name}", task="tales") for name in counts} == counts
-
-
 def test_times_and_kept_targets_of_answers_are_counted(counted):
     metrics, value = counted
     for tokens in (10, 10, 30):
@@ -107,3 +99,64 @@ def test_times_and_kept_targets_of_answers_are_counted(counted):
     assert value("ttft_seconds_count", task="tales") == 4
     assert value("tpot_seconds_count", task="tales") is None, "none of them had a pace"
     assert [value("targets_total", task="tales", kept=kept) for kept in ("true", "false")] == [2, 1]
+
+
+class NoText:
+    """A writer that nobody reads."""
+
+    waiting = 0
+
+    def end(self) -> None:
+        """There is nothing to end."""
+
+
+def spans_of(tokens: list[int], first_token_at: float) -> dict:
+    prompt = Prompt(3, 10.0, 7, 64, (5.0,), 64)
+    submission = Submission(prompt, tuple(range(7)), sampling=Sampling(temperature=0.5, top_k=20))
+    output = InFlightOutput(submission, NoText(), frozenset(), lambda _output: None)
+    output.tokens, output.first_token_at, output.finish, output.queued, output.seconds = (
+        tokens,
+        first_token_at,
+        "stop",
+        1.5,
+        0.25,
+    )
+    exporter = InMemorySpanExporter()
+    provider = provider_of("packing", 1.0, exporter)
+    add_generation(Traced(provider.get_tracer("test"), Context()), "tiny", "chat", output, 14.0)
+    provider.force_flush()
+    return {span.name: span for span in exporter.get_finished_spans()}
+
+
+def seconds(span) -> float:
+    return (span.end_time - span.start_time) / 1e9
+
+
+def test_an_output_has_its_wait_its_first_token_and_the_rest_within_its_own_span():
+    spans = spans_of([1, 2, 3], 12.0)
+    assert {name: seconds(span) for name, span in spans.items()} == {
+        "chat tiny": 4.0,
+        "queue": 1.5,
+        "launch": 2.5,
+        "prefill": 0.5,
+        "decode": 2.0,
+    }
+    whole = spans["chat tiny"]
+    assert spans["queue"].parent.span_id == spans["launch"].parent.span_id == whole.context.span_id
+    expected = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.request.model": "tiny",
+        "gen_ai.request.max_tokens": 64,
+        "gen_ai.request.temperature": 0.5,
+        "gen_ai.request.top_k": 20,
+        "gen_ai.usage.input_tokens": 7,
+        "gen_ai.usage.output_tokens": 3,
+        "gen_ai.response.finish_reasons": ("stop",),
+        "gen_ai.response.time_to_first_chunk": 2.0,
+    }
+    assert expected.items() <= dict(whole.attributes).items()
+
+
+def test_an_output_without_a_token_has_waited_only():
+    spans = spans_of([], float("nan"))
+    assert set(spans) == {"chat tiny", "queue"} and seconds(spans["chat tiny"]) == 4.0

@@ -31,26 +31,21 @@ def test_whole_outputs_are_kept_with_their_forecasts(tmp_path):
         service.complete("Tell me", max_tokens=3, temperature=0.5)
         service.complete("Tell me", stop="tea")
         service.complete("Tell me", max_tokens=0)
+    assert path.stat().st_mode & 0o777 == 0o600, "its owner alone can read it"
     whole, cut, stopped = lines(path)
     assert (whole["prompt"], whole["finish"], whole["censored"]) == ("Tell me", "end", False)
     assert (whole["forecast"], whole["bucket"], whole["prediction"]) == (list(SAID[0]), SAID[1], "predicted")
     assert len(whole["forecast"]) == len(QUANTILES)
     assert whole["prompt_tokens"] == cut["prompt_tokens"] + 2  # the template's
     assert all(read(path, 10))  # as the flow that retrains reads it
-    assert (cut["tokens"], cut["limit"], cut["finish"], cut["censored"], cut["temperature"]) == (
+    assert [cut[name] for name in ("tokens", "limit", "finish", "censored", "temperature")] == [
         3,
         3,
         "length",
         True,
         0.5,
-    )
+    ]
     assert (stopped["finish"], stopped["censored"]) == ("string", False) and stopped["tokens"] < whole["tokens"]
-
-
-def test_only_its_owner_can_read_the_file(tmp_path):
-    with served(tmp_path, observe=True) as service:
-        service.complete("Tell me")
-    assert observed_path(tmp_path / "home", "tales").stat().st_mode & 0o777 == 0o600
 
 
 def test_the_torn_line_of_a_killed_service_spoils_no_other(tmp_path):
@@ -60,12 +55,6 @@ def test_the_torn_line_of_a_killed_service_spoils_no_other(tmp_path):
     with served(tmp_path, observe=True) as service:
         service.complete("Tell me")
     assert len(read(path, 10)) == 1
-
-
-def test_nothing_is_written_unless_the_settings_say_so(tmp_path):
-    with served(tmp_path) as service:
-        service.complete()
-    assert not (tmp_path / "home").exists()
 
 
 def test_the_oldest_go_where_the_bytes_are_used_up(tmp_path):

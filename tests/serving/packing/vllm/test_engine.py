@@ -5,17 +5,12 @@ from __future__ import annotations
 import errno
 import json
 import os
-import sys
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from pliant.errors import ArtifactError, PliantError, WorkerError
-from pliant.packing.scheduling.request import Memory
 from pliant.packing.vllm import folder_of
 from pliant.serving.packing.vllm import engine
 from pliant.serving.packing.vllm.model_folder import WEIGHTS, write
@@ -37,7 +32,7 @@ def make_environment(home, distribution: str):
 @pytest.mark.parametrize("gone", ["bin/python", "lib/python3.11/site-packages/vllm/__init__.py"])
 def test_without_vllm_a_sentence_says_how_to_install_it(tmp_path, gone):
     place = make_environment(tmp_path, "vllm-0.32.0.dist-info")
-    assert engine.missing(tmp_path) == "" and engine.python_of(tmp_path) == place / "bin" / "python"
+    assert engine.python_of(tmp_path) == place / "bin" / "python"
     (place / gone).unlink()
     for ask in (engine.python_of, engine.environment_of):
         with pytest.raises(PliantError, match=r"vLLM is not installed in .*docs/vllm\.md"):
@@ -57,28 +52,6 @@ def test_the_variables_are_those_of_vllm_alone_and_of_its_device(tmp_path, distr
     assert (values["VLLM_NO_USAGE_STATS"], values["VLLM_HOST_IP"]) == ("1", "127.0.0.1")
     assert values.get("VLLM_TARGET_DEVICE") == device
     assert engine.variables(place, {"VLLM_HOST_IP": "10.0.0.1"})["VLLM_HOST_IP"] == "10.0.0.1"
-
-
-def test_grammars_are_left_to_the_library_by_which_the_service_tries_them(monkeypatch):
-    started: list[Any] = []
-    fakes = {
-        "vllm": SimpleNamespace(
-            EngineArgs=lambda model, **options: options, LLMEngine=SimpleNamespace(from_engine_args=started.append)
-        ),
-        "vllm.config": SimpleNamespace(StructuredOutputsConfig=lambda **options: options),
-        "pliant.packing.vllm.adapter": SimpleNamespace(
-            Embedding=object, PliantScheduler=object, embedded=lambda embedding: embedding
-        ),
-    }
-    for name, fake in fakes.items():
-        monkeypatch.setitem(sys.modules, name, fake)
-    monkeypatch.delitem(sys.modules, "pliant.serving.packing.vllm.running", raising=False)
-    module = import_module("pliant.serving.packing.vllm.running")
-    monkeypatch.delitem(sys.modules, "pliant.serving.packing.vllm.running")
-    module.llm_engine(Path("model"), 64, Memory(8, 4), "ours", "float32", True)
-    (options,) = started
-    assert options["structured_outputs_config"] == {"backend": "guidance"}
-    assert options["scheduler_cls"] == "ours"
 
 
 def test_a_folder_has_what_transformers_reads(tmp_path):
