@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 APART: Mapping[str, str] = {
@@ -53,7 +53,9 @@ def closure(*entries: Entry) -> dict[str, str]:
         if item and not any(part.names for part in chosen):
             raise LookupError(f"{module} defines no {item}")
         modules[name] = "\n".join(part.code for part in chosen if part.code)
-        reached = {each for part in chosen for each in part.reached} | set(_above(module))
+        steps = module.split(".")  # of which the packages that it lies in are loaded before it
+        above = {".".join(steps[:count]) for count in range(1, len(steps))}
+        reached = above.union(*(part.reached for part in chosen))
         waiting |= {each for each in reached if not is_apart(each)} - modules.keys()
     return modules
 
@@ -62,6 +64,13 @@ def libraries(names: Iterable[str]) -> list[str]:
     """Return which of `LIBRARIES` are imported where these names are defined, sorted."""
     modules = {name.partition(":")[0] for name in names}
     return sorted({top for module in modules for top in _outside(source(module))}.intersection(LIBRARIES))
+
+
+@cache
+def _outside(text: str) -> frozenset[str]:
+    """Return the libraries that a module imports."""
+    imports = (each for node in _executed(ast.parse(text)) for each in _imports(node))
+    return frozenset(each.loaded.partition(".")[0] for each in imports)
 
 
 @cache
@@ -90,8 +99,7 @@ def _path(module: str) -> Path | None:
     return next((file for file in files if file.is_file()), None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(NamedTuple):
     """A statement of a module, or a name that it imports. Without a name it counts with all others.
 
     `code`: what it does, as text; `reached`: names as in a closure.
@@ -162,8 +170,7 @@ def _chains(node: ast.AST) -> Iterator[tuple[str, ...]]:
                 yield from _chains(child)
 
 
-@dataclass(frozen=True, slots=True)
-class _Import:
+class _Import(NamedTuple):
     """`name` is bound and means the module, or what a module holds, `meaning`; `loaded` is imported for it."""
 
     name: str
@@ -204,36 +211,28 @@ def _named(full: str) -> Iterator[str]:
             return
 
 
-def _above(module: str) -> Iterator[str]:
-    """Yield the packages that a module lies in, which are loaded before it."""
-    steps = module.split(".")
-    for count in range(1, len(steps)):
-        yield ".".join(steps[:count])
-
-
-@cache
-def _outside(text: str) -> frozenset[str]:
-    """Return the libraries that a module imports."""
-    imports = (each for node in _executed(ast.parse(text)) for each in _imports(node))
-    return frozenset(each.loaded.partition(".")[0] for each in imports)
-
-
 def code_of_tree(tree: ast.Module) -> str:
-    """Return what a module's statements do, as text. Changes the tree."""
+    """Return what a module's statements do, as text: the variables that a function assigns are numbered in the order in
+    which they come, and parameters stay. Changes the tree."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             node.body = [statement for statement in node.body if not is_text(statement)]
     for function in _outermost_functions(tree):
-        _number_locals(function)
+        nodes = list(ast.walk(function))
+        kept = {node.arg for node in nodes if isinstance(node, ast.arg)}
+        kept |= {name for node in nodes if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
+        names = [node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+        numbers = {name: f"_{number}" for number, name in enumerate(dict.fromkeys(names)) if name not in kept}
+        for node in nodes:
+            if isinstance(node, ast.Name):
+                node.id = numbers.get(node.id, node.id)
     return ast.unparse(tree)
 
 
 def is_text(statement: ast.stmt) -> bool:
     """Whether a statement is a docstring, or the text behind an attribute."""
-    match statement:
-        case ast.Expr(value=ast.Constant(value=str())):
-            return True
-    return False
+    value = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(value, ast.Constant) and isinstance(value.value, str)
 
 
 def _outermost_functions(node: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
@@ -242,15 +241,3 @@ def _outermost_functions(node: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncF
             yield child
         else:
             yield from _outermost_functions(child)
-
-
-def _number_locals(function: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-    """Replace the variables that `function` assigns by numbers, in the order in which they come. Parameters stay."""
-    nodes = list(ast.walk(function))
-    kept = {node.arg for node in nodes if isinstance(node, ast.arg)}
-    kept |= {name for node in nodes if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
-    names = [node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
-    numbers = {name: f"_{number}" for number, name in enumerate(dict.fromkeys(names)) if name not in kept}
-    for node in nodes:
-        if isinstance(node, ast.Name):
-            node.id = numbers.get(node.id, node.id)

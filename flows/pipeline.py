@@ -182,22 +182,23 @@ class Pipeline(ABC, Generic[C, U, R, S]):
 
     def verdicts(self, results: Sequence[R], below: Sequence[str]) -> dict[str, Judged[Any]]:
         """Judge every result, in a task of its own; `below`: for each, why it is rejected anyway."""
-        return {
-            result.name: self._gate(result.name, champion, challenger, reason)
-            for result, (champion, challenger), reason in zip(results, self.sides(results), below, strict=True)
-        }
 
-    def _gate(self, name: str, champion: S | None, challenger: S, below_linear: str) -> Judged[Any]:
-        @limited_task("gate")
-        def judged() -> Judged[Any]:
-            with bar(f"{name}: gate" if name else "gate") as progress:
+        def judged(name: str, champion: S | None, challenger: S, reason: str) -> Judged[Any]:
+            @limited_task("gate")
+            def gated() -> Judged[Any]:
                 config: Any = self.config
-                asides = progress, config.other_device, below_linear
-                verdict = type(self).judge(champion, challenger, config.gate, config.reference, *asides)
-                progress(1, 1)
-            return verdict
+                with bar(f"{name}: gate" if name else "gate") as progress:
+                    asides = progress, config.other_device, reason
+                    verdict = type(self).judge(champion, challenger, config.gate, config.reference, *asides)
+                    progress(1, 1)
+                return verdict
 
-        return judged()
+            return gated()
+
+        return {
+            result.name: judged(result.name, *sides, reason)
+            for result, sides, reason in zip(results, self.sides(results), below, strict=True)
+        }
 
     def publish(self, results: Sequence[R], verdicts: Verdicts, kept: Mapping[str, str]) -> Release:
         """Log the run, register what is new, and release all that the gate let pass, together."""

@@ -79,20 +79,16 @@ class Publication:
 
     def register(self, name: str, digest: str, package: Callable[[], Package]) -> int:
         """Return the version of model `name` that holds this artifact; only where there is none, publish `package()`."""
-        version = self._known(name, digest)
-        if version is None:
-            version = self.registry.publish(self.run, package()).version
-            self.registry.promote(name, version, CHALLENGER)
-            self.new.append(name)
-        self.versions[name] = version
-        return version
-
-    def _known(self, name: str, digest: str) -> int | None:
         for alias in (CHAMPION, CHALLENGER):  # a challenger that was refused is not stored once more with every run
             known = self.registry.version(name, alias)
             if known is not None and known.digest == digest and self.registry.intact(known):
+                self.versions[name] = known.version
                 return known.version
-        return None
+        version = self.registry.publish(self.run, package()).version
+        self.registry.promote(name, version, CHALLENGER)
+        self.new.append(name)
+        self.versions[name] = version
+        return version
 
     def promote(self, names: Iterable[str]) -> None:
         """Release these registered models' versions, as a whole: all are champions from then on, or none.
@@ -102,38 +98,32 @@ class Publication:
         """
         changes = {name: self.versions[name] for name in names}
         self.released.extend(changes)
-        if not changes:
-            return
-        if self.tried and self._champion is not None:
-            self._propose(changes, WAITING)
-        else:
-            self.registry.commit(changes, self.run, about=self._about(), kept=self._kept_of(changes))
+        if changes:
+            self._write(changes, WAITING if self.tried and self._champion is not None else "")
 
     def release(self, promoted: bool, reason: str) -> Release:
         """Return what was released. What was refused can still be promoted by hand: it is a release that nobody serves."""
         refused = {name: number for name, number in self.versions.items() if name not in self.released}
         present = self._champion
         if present is not None and any(present.versions.get(name) != number for name, number in refused.items()):
-            self._propose(refused, REFUSED)
+            self._write(refused, REFUSED)
         return Release(promoted, reason, self.versions, tuple(self.new), self.run.id)
 
     @property
     def _champion(self) -> RegistryRelease | None:
         return self.registry.release(str(system_of(next(iter(self.versions)))))
 
-    def _propose(self, changes: Mapping[str, int], state: str) -> None:
-        self.registry.propose(changes, self.run, state, self._reason(), self._about(), self._kept_of(changes))
-
-    def _kept_of(self, changes: Mapping[str, int]) -> dict[str, str]:
-        return {name: self.kept[name] for name in changes if name in self.kept}
-
-    def _reason(self) -> str:
+    def _write(self, changes: Mapping[str, int], state: str) -> None:
+        """Propose a release in a state; without one it is served from then on."""
         reports = [self.gate] if "reason" in self.gate else [v for v in self.gate.values() if isinstance(v, Mapping)]
-        return "; ".join(str(report.get("reason", "")) for report in reports)
-
-    def _about(self) -> str:
+        reason = "; ".join(str(report.get("reason", "")) for report in reports)
         present = self._champion
-        return of_release(self._reason(), self.gate, present.number if present else None)
+        about = of_release(reason, self.gate, present.number if present else None)
+        kept = {name: self.kept[name] for name in changes if name in self.kept}
+        if state:
+            self.registry.propose(changes, self.run, state, reason, about, kept)
+        else:
+            self.registry.commit(changes, self.run, about=about, kept=kept)
 
 
 @contextmanager

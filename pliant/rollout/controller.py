@@ -150,7 +150,7 @@ class Rollout:
                     self.copies += 1
                     self.step_count += 1
                 if event.agree is not None:
-                    self._add("agreement", float(not event.agree), group)
+                    self._add_pair("agreement", float(not event.agree), 0.0, group)
                 self._add_pair("utility", event.utility_champion, event.utility_challenger, group)
             case Label():
                 self._add_pair("accuracy", float(event.champion), float(event.challenger), group)
@@ -182,13 +182,9 @@ class Rollout:
         reference = self.references.get(self.groups.of(tenant))
         return (reference.usual if reference else None) or 0.0
 
-    def _add(self, name: str, difference: float, group: int) -> None:
-        if name in self.comparisons:
-            self.comparisons[name].add(difference, group)
-
     def _add_pair(self, name: str, champion: float | None, challenger: float | None, group: int) -> None:
-        if champion is not None and challenger is not None:
-            self._add(name, champion - challenger, group)
+        if champion is not None and challenger is not None and name in self.comparisons:
+            self.comparisons[name].add(champion - challenger, group)
 
     def _add_outcome(self, name: str, arm: Arm, loss: float, group: int) -> None:
         if name in self.comparisons:

@@ -129,15 +129,6 @@ class Detector:
         zeros = np.zeros(len(self._bets.items), np.int64)
         self._tracks = _Tracks(wealth * self._bets.weights, zeros.astype(float), zeros + self.observations, zeros)
 
-    def _refine(self) -> None:
-        """Refine the reference where it is time; the wealth is divided among the bets as if it came in now."""
-        assert self.reference is not None
-        self._due += 1
-        if self.evidence <= 1 and self.alarm is None:
-            counts = merge(self._counts, self._places, self.reference.binning.bins)
-            wealth = float(self._tracks.wealth.sum())
-            self._watch(reference_of(self.reference.binning, counts), self._due, wealth)
-
     @property
     def state(self) -> State:
         return "alarm" if self.alarm else "watching" if self.reference else "learning"
@@ -170,8 +161,16 @@ class Detector:
         if self.alarm is None and self.evidence >= threshold(self.stream):
             self.alarm = self._explain()
             return self.alarm
-        if self.stream.reference is None and self._due < refinements_due(self.stream, self._start, self.observations):
-            self._refine()
+        # What was learnt of the first observations is refined each time that these have doubled. Several doublings that one
+        # block brings count as so many, of which each is refined with a block of its own.
+        doubled = (self.observations // self._start).bit_length() - 1 if self._start else 0
+        if self.stream.reference is None and self._due < min(self.stream.refinements, doubled):
+            self._due += 1
+            if self.evidence <= 1 and self.alarm is None:
+                counts = merge(self._counts, self._places, self.reference.binning.bins)
+                # The wealth is divided among the bets as if it came in now.
+                won = float(self._tracks.wealth.sum())
+                self._watch(reference_of(self.reference.binning, counts), self._due, won)
         return None
 
     def _explain(self) -> Alarm:
@@ -248,14 +247,6 @@ def bets_of(stream: Stream, reference: Reference, used: int = 0) -> Bets:
     alpha = UNCERTAIN * stream.alpha / 2 ** (used + 1)
     band = bands(reference, stream.burst, stream.tolerance, alpha, stream.binning.bins)
     return make_bets(reference, band, stream.direction, stream.burst)
-
-
-def refinements_due(stream: Stream, start: int, observations: int) -> int:
-    """Return how often what was learnt of the first `start` observations has doubled, at most the stream's refinements.
-
-    Several doublings that one block brings count as so many, of which each is refined with a block of its own.
-    """
-    return min(stream.refinements, (observations // start).bit_length() - 1) if start else 0
 
 
 def checked_counts(counts: ArrayLike, bins: int, most: int = MAX_BLOCK) -> Counts:

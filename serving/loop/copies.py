@@ -60,19 +60,13 @@ class Copies:
                 return
             if self._waiting:
                 begun = clock()
-                await self._run_one(self._waiting.popleft())
-                await self._rest(self._pauses * (clock() - begun))
-
-    async def _rest(self, seconds: float) -> None:
-        """Wait until nothing has waited for so many seconds, as seen a hundred times a second."""
-        while seconds > 0:
-            step = min(seconds, PAUSE)
-            await asyncio.sleep(step)
-            seconds -= step * self._idle()
-
-    async def _run_one(self, copy: Copy) -> None:
-        try:
-            async with asyncio.timeout(LIMIT):
-                await copy()
-        except Exception as error:  # nobody waits for it
-            logger.debug("a copy of a request failed: %s", error)
+                try:
+                    async with asyncio.timeout(LIMIT):
+                        await self._waiting.popleft()()
+                except Exception as error:  # nobody waits for it
+                    logger.debug("a copy of a request failed: %s", error)
+                pause = self._pauses * (clock() - begun)
+                while pause > 0:  # until nothing has waited for so long, as seen a hundred times a second
+                    step = min(pause, PAUSE)
+                    await asyncio.sleep(step)
+                    pause -= step * self._idle()

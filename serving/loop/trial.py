@@ -91,9 +91,7 @@ class Trial:
         self._copies = Copies(idle, copy_time, unused)
         self._failed = 0
         self._following: set[asyncio.Task[None]] = set()  # each waits for the end of an answer
-        self._pairs: OrderedDict[str, tuple[Any, Any]] = (
-            OrderedDict()
-        )  # id of an answer -> what champion, challenger said
+        self._pairs: OrderedDict[str, tuple[Any, Any]] = OrderedDict()  # what both said, by the id of an answer
 
     async def answer(self, call: Call[A], arrived: float, deadline: float, ended: Ended[A] | None = None) -> Served[A]:
         """Return the answer of the arm that the request's key belongs to. Raises what that arm raises.
@@ -114,7 +112,13 @@ class Trial:
                 self._failed += 1
                 if self._failed <= LOGGED:
                     logger.warning("%s failed a request, which the champion answered: %s", self.release.name, error)
-                answer = await self._by_champion_instead(request, error)
+                try:  # where the request is at fault, the champion refuses it, too
+                    answer = await call(arrived)
+                except Exception as second:
+                    refused = api_error_of(second)
+                    if refused.status >= 500 or refused.code in OVERLOAD:
+                        self._count_failure(request, "canary", error)
+                    raise
                 late = api_error_of(error).code in OVERLOAD
                 self._feed_outcome(request, "canary", error=not late, late=late, utility=0.0)
                 return answer
@@ -140,16 +144,6 @@ class Trial:
         if key and hidden:
             self._drawn.add(place)
         return place < self.rollout.share, hidden
-
-    async def _by_champion_instead(self, request: Tried[A], error: Exception) -> Served[A]:
-        """Answer what the challenger failed. Where the request is at fault, the champion refuses it, too."""
-        try:
-            return await request.call(request.arrived)
-        except Exception as second:
-            refused = api_error_of(second)
-            if refused.status >= 500 or refused.code in OVERLOAD:
-                self._count_failure(request, "canary", error)
-            raise
 
     def _answered(self, request: Tried[A], arm: Arm, answer: Served[A], copy: CopyTo[A] | None) -> None:
         """Count an answer, now or when it has ended, and have it copied then."""

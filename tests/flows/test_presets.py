@@ -34,7 +34,3 @@ def test_on_a_cpu_texts_and_prompts_need_no_download_and_levels_ascend_in_size()
     sizes = [level.scratch.layers * level.scratch.width**2 for level in cascade.levels]
     assert {level.start for level in cascade.levels} == {"scratch"} and sizes == sorted(sizes)
     assert (packing.generator, packing.prompts, packing.predictor.encoder) == ("embedded", "docstrings", "embedded")
-
-
-def test_on_a_gpu_the_pages_follow_from_what_it_has_free():
-    assert read_packing(PRESETS / "packing_gpu.toml").memory.follows_device

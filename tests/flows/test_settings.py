@@ -10,12 +10,22 @@ from pliant.errors import InputError
 from pliant.flows import settings
 
 
-def test_by_default_everything_lies_in_the_working_directory(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("uri", "artifacts"),
+    [
+        (None, "mlruns/artifacts"),
+        ("sqlite:////srv/registry/mlflow.db", "/srv/registry/artifacts"),
+        ("sqlite:///kept/mlflow.db", "kept/artifacts"),
+        ("http://127.0.0.1:5000", "mlruns/artifacts"),
+    ],
+)
+def test_artifacts_lie_beside_the_database_that_holds_the_registry(uri, artifacts, tmp_path, monkeypatch):
+    """They used to land in `mlruns` of whatever directory the flow was started from."""
     monkeypatch.chdir(tmp_path)
-    project = settings.read({})
+    project = settings.read({"MLFLOW_TRACKING_URI": uri} if uri else {})
     assert project.home == tmp_path / ".pliant"
-    assert project.tracking_uri == f"sqlite:///{tmp_path}/mlruns/mlflow.db"
-    assert project.artifact_root == tmp_path / "mlruns" / "artifacts"
+    assert project.tracking_uri == (uri or f"sqlite:///{tmp_path}/mlruns/mlflow.db")
+    assert project.artifact_root == tmp_path / artifacts
 
 
 def test_what_a_service_left_is_looked_for_in_a_home_of_its_own_where_there_is_one(tmp_path):
@@ -23,21 +33,6 @@ def test_what_a_service_left_is_looked_for_in_a_home_of_its_own_where_there_is_o
     (tmp_path / "services" / "bins").mkdir(parents=True)
     homes = {system: project.home_of(system) for system in ("tokens", "bins")}
     assert homes == {"tokens": tmp_path, "bins": tmp_path / "services" / "bins"}
-
-
-def test_artifacts_lie_beside_the_database_that_holds_the_registry(tmp_path, monkeypatch):
-    """They used to land in `mlruns` of whatever directory the flow was started from."""
-    monkeypatch.chdir(tmp_path)
-    project = settings.read({"MLFLOW_TRACKING_URI": "sqlite:////srv/registry/mlflow.db"})
-    assert project.artifact_root == Path("/srv/registry/artifacts")
-    relative = settings.read({"MLFLOW_TRACKING_URI": "sqlite:///kept/mlflow.db"})
-    assert relative.artifact_root == tmp_path / "kept" / "artifacts"
-
-
-def test_a_tracking_server_has_no_folder_beside_it(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    project = settings.read({"MLFLOW_TRACKING_URI": "http://127.0.0.1:5000"})
-    assert project.artifact_root == tmp_path / "mlruns" / "artifacts"
 
 
 def test_a_place_where_no_folder_can_be_is_refused(tmp_path):

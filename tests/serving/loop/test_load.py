@@ -27,6 +27,7 @@ from pliant.serving.loop.observe import DriftCounter
 from pliant.serving.loop.watcher import Watcher, WatcherParts, WatchMetrics, new_watches
 from pliant.serving.request_context import EVIDENCE, holding
 from pliant.serving.state_file import StateFile
+from tests.serving.loop.test_watcher import Service
 
 DAY, PER_WINDOW = 86_400, WINDOW // MINUTE
 
@@ -138,31 +139,16 @@ def test_a_window_is_compared_with_the_same_time_of_former_days_and_counts_once_
     assert windows(watch, last + SLOTS, 1.0, looks=10) == [None], "nobody has looked for long"
 
 
-class Service:
+class Loaded(Service):
     """A service whose requests are counted as those of every system are; it was started again after days of a course."""
 
     def __init__(self, folder, minutes) -> None:
-        self.drift, self.registry, self.at = DriftCounter(), CollectorRegistry(), datetime(1970, 1, 1, tzinfo=UTC)
-        self.at += timedelta(minutes=len(minutes))
-        self.file, self.events, self.release = StateFile(folder / "bins.json"), [], 1
         former = LoadWatch()
         feed(former, minutes)
-        self.file.write({"release": 1, "alarms": [], "watch": new_watches().whole.to_dict(), "load": former.to_dict()})
-
-        async def inline(work, *arguments):
-            return work(*arguments)
-
-        self.parts = WatcherParts(
-            system="bins",
-            drift=self.drift,
-            file=self.file,
-            release=lambda: self.release,
-            metrics=WatchMetrics(self.registry),
-            event=lambda kind, figures: self.events.append((kind, figures["reason"])),
-            now=lambda: self.at,
-            in_thread=inline,
-        )
-        self.watcher = Watcher(self.parts)
+        state = {"release": 1, "alarms": [], "watch": new_watches().whole.to_dict(), "load": former.to_dict()}
+        StateFile(folder / "bins.json").write(state)
+        super().__init__(folder)
+        self.at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(minutes=len(minutes))
 
     async def serve(self, minutes, tenants=("",)) -> None:
         for requests in minutes:
@@ -177,13 +163,13 @@ def test_a_watcher_counts_requests_and_raises_what_it_says(tmp_path):
     async def main():
         minutes = course_of(11)
         minutes[10 * 1440 :] *= 3
-        service = Service(tmp_path, minutes[: 10 * 1440 - 120])
+        service = Loaded(tmp_path, minutes[: 10 * 1440 - 120])
         await service.serve(minutes[10 * 1440 - 120 : 10 * 1440])
         service.release = 2
         await service.serve(minutes[10 * 1440 : 10 * 1440 + 600])
         ((kind, reason),) = service.events
-        assert kind == "alarm" and reason.startswith("load: ")
-        assert service.registry.get_sample_value("pliant_drift", {"stream": NAME}) == 1
+        assert kind == "alarm" and reason["reason"].startswith("load: ")
+        assert service.sample("pliant_drift", stream=NAME) == 1
         service.watcher.save()
         assert load_watch_from(service.file.read()["load"]).detector.alarm is not None
         (row,) = service.watcher.to_dict()["streams"]
@@ -205,14 +191,13 @@ def test_a_course_that_cannot_be_read_is_learnt_anew(tmp_path, caplog):
 def test_the_load_of_one_tenant_is_shown_and_told_to_nobody_and_that_of_all_is_told(tmp_path):
     async def main():
         usual = course_of(12)
-        service = Service(tmp_path, usual[: 10 * 1440 - 120])
+        service = Loaded(tmp_path, usual[: 10 * 1440 - 120])
         await service.serve(usual[10 * 1440 - 120 : 10 * 1440], ("acme", "beta", "evil"))
         for minute in usual[10 * 1440 : 11 * 1440]:  # evil asks eight times as often
             await service.serve([minute * 10 / 3], ("acme", "beta", *("evil",) * 8))
         assert [alarm["stream"] for alarm in service.watcher.to_dict()["alarms"]] == [NAME]
         assert service.events == []
-        service.watcher.save()
-        service.watcher = Watcher(service.parts)
+        service.restart()
         await service.serve(usual[11 * 1440 :] * 3, ("acme", "beta", "evil"))
         assert [kind for kind, _ in service.events] == ["alarm"]
 

@@ -21,7 +21,7 @@ NOW = datetime(2026, 11, 25, 3, tzinfo=UTC)
 class Service:
     def __init__(self, folder) -> None:
         self.drift, self.release, self.events = DriftCounter(500), 1, []
-        self.counted = CollectorRegistry()
+        self.counted, self.at = CollectorRegistry(), NOW
         self.file = StateFile(folder / "bins.json")
         self.draw = np.random.default_rng(0)
         self.start()
@@ -37,7 +37,7 @@ class Service:
             release=lambda: self.release,
             metrics=WatchMetrics(self.counted),
             event=lambda kind, figures: self.events.append((kind, figures)),
-            now=lambda: NOW,
+            now=lambda: self.at,
             in_thread=inline,
         )
         self.watcher = Watcher(parts)
