@@ -17,7 +17,7 @@ from pliant.registry.mlflow_store import MlflowRegistry
 from pliant.registry.names import release
 from pliant.registry.webhooks import moves_release, register, verified
 
-SECRET, NOW = "a secret of the service", 1_800_000_000.0
+SECRET = "a secret of the service"
 
 
 class Receiver(ThreadingHTTPServer):
