@@ -90,47 +90,6 @@ def whole(client, prompt: str = "Once there", **told) -> str:
     return client.completions.create(model=NAME, prompt=prompt, **fields).choices[0].text
 
 
-def test_openais_client_works_unchanged(client):
-    assert [model.id for model in client.models.list()] == [NAME]
-    assert client.models.retrieve(NAME).owned_by == "pliant"
-    messages = [{"role": "user", "content": "Tell me of the shop"}]
-    told = {"model": NAME, "messages": messages, "temperature": 0.8, "seed": 3, "max_completion_tokens": 30}
-    answer = client.chat.completions.with_raw_response.create(**told)
-    chat = answer.parse()
-    facts = chat.choices[0].pliant
-    assert chat.usage.completion_tokens == facts["actual_tokens"] == int(answer.headers["x-pliant-actual-tokens"])
-    assert facts["predicted_tokens"] == int(answer.headers["x-pliant-predicted-tokens"]) > 0
-    assert facts["prediction"] == "predicted"
-    stream = client.chat.completions.create(**told, stream=True, stream_options={"include_usage": True})
-    *pieces, last = list(stream)
-    assert "".join(piece.choices[0].delta.content or "" for piece in pieces) == chat.choices[0].message.content
-    assert last.usage == chat.usage
-
-
-def test_the_same_seed_gives_the_same_text_in_a_crowd(client, expected):
-    alone = expected[1]
-    answers = ConcurrentCalls(lambda place: whole(client, seed=1 if place % 2 else place), 12).answers()
-    assert {answers[place] for place in range(1, 12, 2)} == {alone}
-    assert len(set(answers)) > 3
-
-
-def test_errors_are_those_that_the_client_knows(client, service):
-    with pytest.raises(openai.NotFoundError):
-        client.completions.create(model="gpt", prompt="a")
-    with pytest.raises(openai.BadRequestError) as refused:
-        whole(client, max_tokens=100_000)
-    assert refused.value.code == "context_length_exceeded"
-    with pytest.raises(openai.InternalServerError) as late:
-        whole(client, extra_body={"deadline": 1e-6})
-    assert (late.value.status_code, late.value.code) == (503, "late")
-    assert call(service, "POST", "/v1/nothing", b"{}")[1]["error"]["code"] == "http"
-    for path in ("/livez", "/readyz", "/v1/docs", "/v1/openapi.json", "/metrics"):
-        with urllib.request.urlopen(service.url + path, timeout=PATIENCE) as response:
-            assert response.status == 200, path
-            content = response.read()
-    assert b"pliant_observed_tokens_bucket" in content and b"pliant_refusals_total" in content
-
-
 def test_torch_is_in_the_processes_of_engine_and_predictor_alone(client, service):
     def has_torch(process: psutil.Process) -> bool:
         return any("libtorch" in region.path for region in process.memory_maps())
