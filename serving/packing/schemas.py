@@ -7,8 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from pliant.serving.http.bodies import request_body
-from pliant.serving.http.schemas import (
+from pliant.serving.http.app import (
     Artifact,
     CommonStatus,
     OpenaiErrorAnswer,
@@ -18,6 +17,7 @@ from pliant.serving.http.schemas import (
     errors,
     route_options,
 )
+from pliant.serving.http.bodies import request_body
 from pliant.serving.packing.bodies import ChatBody, CompletionBody, DetokenizeBody, TokenizeConversation, TokenizePrompt
 
 
