@@ -84,9 +84,10 @@ def run(name: str, parts: Mapping[str, Part], full: bool, names: Sequence[str], 
     for part in names or parts:
         Console().rule(part)
         try:
-            if not (full or names):
-                _need_time(parts[part].seconds, time.monotonic() - start)
-            measured, details = parts[part].run(context)
+            seconds, used = parts[part].seconds, time.monotonic() - start
+            if not (full or names) and used + seconds > LIMIT:
+                raise Skipped(f"it takes about {seconds:.0f} s, and {used:.0f} of {LIMIT:.0f} s are used")
+            measured, details = parts[part].function()(context)
         except PliantError as error:  # what other parts measured is not lost
             if names and not isinstance(error, Skipped):
                 raise
@@ -107,11 +108,6 @@ def run(name: str, parts: Mapping[str, Part], full: bool, names: Sequence[str], 
     return exit_status(targets) or (0 if targets and not left_out else INCOMPLETE)
 
 
-def _need_time(seconds: float, used: float) -> None:
-    if used + seconds > LIMIT:
-        raise Skipped(f"it takes about {seconds:.0f} s, and {used:.0f} of {LIMIT:.0f} s are used")
-
-
 def table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print rows of texts under headings."""
     printed = Table(*headings, title=title)
@@ -127,12 +123,9 @@ def show_rows(title: str, details: Mapping[str, Any]) -> None:
             show_rows(f"{title}, {name}", value)
         elif isinstance(value, Sequence) and value and all(isinstance(row, Mapping) and row for row in value):
             kept = [key for key, cell in value[0].items() if isinstance(cell, str | int | float)]
-            rows = [[_cell(row.get(key, "")) for key in kept] for row in value[:SHOWN]]
+            cells = [[row.get(key, "") for key in kept] for row in value[:SHOWN]]
+            rows = [[f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in row] for row in cells]
             table(f"{title}: {name}" + (f", {SHOWN} of {len(value)}" if len(value) > SHOWN else ""), kept, rows)
-
-
-def _cell(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def show_targets(measured: Sequence[Target]) -> None:

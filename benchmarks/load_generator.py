@@ -14,7 +14,6 @@ import math
 import resource
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import cycle
 from typing import Any
@@ -29,6 +28,7 @@ from pliant.report import Observation
 from pliant.training.data import ImageData
 
 JSON = {"content-type": "application/json"}
+TIMEOUT = aiohttp.ClientTimeout(total=30)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +49,6 @@ class Parsed:
     seconds: float
 
 
-def any_of(_request: Request, examples: Sequence[Any], rng: np.random.Generator) -> Any:
-    return examples[int(rng.integers(len(examples)))]
-
-
 @dataclass(frozen=True, slots=True)
 class Form:
     """The bodies and answers of a service at `path`, and which of a task's examples a request carries."""
@@ -60,7 +56,9 @@ class Form:
     body: Callable[[Request, Any], bytes]  # of a request and its example
     read: Callable[[Any, Any], Parsed]  # of the answer's JSON and the example
     path: str = "/v1/predict"
-    choose: Callable[[Request, Sequence[Any], np.random.Generator], Any] = any_of
+    choose: Callable[[Request, Sequence[Any], np.random.Generator], Any] = lambda _request, examples, rng: examples[
+        int(rng.integers(len(examples)))
+    ]
 
 
 def _body(request: Request, example: Example) -> bytes:
@@ -112,8 +110,10 @@ async def replay(
     chosen = [form.choose(r, pool[r.task], rng) for r in requests]
     bodies = [form.body(r, example) for r, example in zip(requests, chosen, strict=True)]
     connector, url, sending = aiohttp.TCPConnector(limit=0, keepalive_timeout=60), f"{address}{form.path}", []
-    with _no_collection():
-        async with _session(connector) as session:
+    gc.collect()
+    gc.disable()  # one collection over all that is pending would count as the endpoint's time
+    try:
+        async with aiohttp.ClientSession(connector=connector, timeout=TIMEOUT) as session:
             start = time.perf_counter() + 0.2
             for i, (request, body, example) in enumerate(zip(requests, bodies, chosen, strict=True)):
                 delay = start + request.arrival - time.perf_counter()
@@ -124,6 +124,8 @@ async def replay(
                     progress(i, len(requests))
             replies = await asyncio.gather(*sending)
             progress(len(requests), len(requests))
+    finally:
+        gc.enable()
     return list(replies)
 
 
@@ -133,21 +135,6 @@ def later(reply: Reply, seconds: float) -> Reply:
     request = replace(seen.request, arrival=seen.request.arrival + seconds, deadline=seen.request.deadline + seconds)
     answered = None if seen.answered is None else seen.answered + seconds
     return replace(reply, observation=replace(seen, request=request, answered=answered))
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Switch garbage collection off: one over all that is pending would count as the endpoint's time."""
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-
-
-def _session(connector: aiohttp.BaseConnector | None = None) -> aiohttp.ClientSession:
-    return aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=30))
 
 
 async def in_turns(
@@ -164,7 +151,7 @@ async def in_turns(
     """
     replies: list[list[Reply]] = [[] for _ in addresses]
     places = range(len(addresses))
-    async with _session() as session:
+    async with aiohttp.ClientSession(timeout=TIMEOUT) as session:
         for i, request in enumerate(requests):
             example = pool[request.task][i % len(pool[request.task])]
             body = form.body(request, example)
@@ -228,32 +215,27 @@ async def capacity(
     What comes in the first `lead` seconds does not count. `most`: examples of each task that are sent, the first ones.
     Raises `PliantError` where nothing was answered: a load of so many times nothing says nothing.
     """
-    counted = [0]
+    counted = 0
     bodies = [
         form.body(Request(i, 0.0, 20.0, task), example)
         for task, some in pool.items()
         for i, example in enumerate(some[:most])
     ]
-    connector = aiohttp.TCPConnector(limit=0)
-    async with aiohttp.ClientSession(connector=connector) as session:
-        start = time.perf_counter() + lead
-        url = f"{address}{form.path}"
-        loops = (_closed_loop(session, url, bodies[i % len(bodies) :], start, seconds, counted) for i in range(clients))
-        await asyncio.gather(*loops)
-    if not counted[0]:
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+        start, url = time.perf_counter() + lead, f"{address}{form.path}"
+
+        async def ask_on(bodies: Iterator[bytes]) -> None:
+            nonlocal counted
+            while (now := time.perf_counter()) < start + seconds:
+                async with session.post(url, data=next(bodies), headers=JSON) as response:
+                    await response.read()
+                if response.status == 200 and now >= start:
+                    counted += 1
+
+        await asyncio.gather(*(ask_on(cycle(bodies[i % len(bodies) :])) for i in range(clients)))
+    if not counted:
         raise PliantError(
             f"the endpoint answered none of {clients} clients within {seconds:g} s, so there is no capacity to compare at: "
             "try again when less else runs on this machine"
         )
-    return counted[0] / seconds
-
-
-async def _closed_loop(
-    session: aiohttp.ClientSession, url: str, bodies: Sequence[bytes], start: float, seconds: float, counted: list[int]
-) -> None:
-    bodies_in_turn = cycle(bodies)
-    while (now := time.perf_counter()) < start + seconds:
-        async with session.post(url, data=next(bodies_in_turn), headers=JSON) as response:
-            await response.read()
-        if response.status == 200 and now >= start:
-            counted[0] += 1
+    return counted / seconds

@@ -24,12 +24,8 @@ class Part:
     measure: Callable[[Any], Any] | str
     seconds: float
 
-    def run(self, context: Any) -> Any:
-        """Return what the function of the part gives: its targets, and further details."""
-        return self.function()(context)
-
     def function(self) -> Callable[[Any], Any]:
-        """Return the function that measures it."""
+        """Return the function that measures it, which gives its targets, and further details."""
         if not isinstance(self.measure, str):
             return self.measure
         module, _, name = self.measure.partition(":")

@@ -22,8 +22,7 @@ import pliant.errors
 from pliant import systems
 from pliant.errors import InputError, WorkerError
 from pliant.jsonl import open_log
-from pliant.serving.http.access.access import is_wildcard
-from pliant.serving.http.access.settings import check_access
+from pliant.serving.http.access.access import check_access, is_wildcard
 from pliant.serving.settings import Settings, to_environment
 from pliant.serving.workers.devices import devices
 from pliant.settings import PREFIX

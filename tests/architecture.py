@@ -44,7 +44,7 @@ MEASURING = {
         "benchmarks.demo.story.story",
         "benchmarks.harness.bench",
         "benchmarks.parts.PARTS",
-    ),
+    )
 }
 """What the product imports of `benchmarks`, by full names: for commands that run them, and for the loads' old words."""
 
@@ -54,13 +54,7 @@ MIRRORED = ("tests/fixtures", "tests/golden")
 OFFLINE = ("training/*", "profiling/*")
 
 _ENGINE = tuple(
-    f"pliant/packing/engine/{name}.py"
-    for name in (
-        "sampling",
-        "paged_engine",
-        "page_attention",
-        "grammar",
-    )
+    f"pliant/packing/engine/{name}.py" for name in ("sampling", "paged_engine", "page_attention", "grammar")
 )
 
 FRAMEWORK_HOMES = {

@@ -15,7 +15,6 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from pliant.benchmarks.results import Add, Target
 from pliant.benchmarks.runs import medians_in_turns
@@ -50,8 +49,14 @@ TINY = Config(
 def measure(device: str, tiny: bool, add: Add) -> None:
     """Measure each engine of the device as a part of its own; one that cannot be used here says why."""
     config = TINY if tiny else FULL
-    encoder = random_encoder(config.sizes, config.lengths[-1])
-    requests = request_lengths(config.lengths[-1])
+    longest = config.lengths[-1]
+    bert = {"model_type": "bert", "max_position_embeddings": longest, **config.sizes}
+    torch.manual_seed(0)
+    values = weights(module(bert, "embedding"))
+    encoder = Encoder("random", "embedding", (), "mean", True, json.dumps(bert), "", longest, "random", values)
+    # Most requests are short: log-normal around an eighth of the longest.
+    drawn = np.random.default_rng(0).lognormal(np.log(longest / 8), 0.8, REQUESTS)
+    requests = np.clip(drawn, 2, longest).astype(np.int64)
     served, *_ = engines = ENGINES[torch.device(device).type]
     for engine in engines:
         try:
@@ -75,17 +80,3 @@ def measure(device: str, tiny: bool, add: Add) -> None:
         name = f"{engine}: mean latency in bins over one runtime of {config.lengths[-1]} tokens"
         target = Target(name, mean / full, "<=", 1 - LESS, "x")
         add(engine, [target] if engine == served else [], {"mean ms": 1e3 * mean, "full ms": 1e3 * full, "rows": rows})
-
-
-def random_encoder(sizes: Mapping[str, int], longest: int) -> Encoder:
-    """Return a BERT of these sizes with random weights, which reads up to `longest` tokens and gives embeddings."""
-    config = {"model_type": "bert", "max_position_embeddings": longest, **sizes}
-    torch.manual_seed(0)
-    values = weights(module(config, "embedding"))
-    return Encoder("random", "embedding", (), "mean", True, json.dumps(config), "", longest, "random", values)
-
-
-def request_lengths(longest: int) -> NDArray[np.int64]:
-    """Return lengths of requests, most of them short: log-normal around an eighth of the longest."""
-    drawn = np.random.default_rng(0).lognormal(np.log(longest / 8), 0.8, REQUESTS)
-    return np.clip(drawn, 2, longest).astype(np.int64)

@@ -34,7 +34,7 @@ from pliant.bins.replay import Pool, Replay
 from pliant.bins.scheduler import BinsScheduler
 from pliant.bins.simulated import SimulatedBins
 from pliant.progress import Progress, silent
-from pliant.protocol import Arrived, Event, Request, Woke
+from pliant.protocol import Arrived, Request, Woke
 from pliant.simulator import simulate
 
 Ints = NDArray[np.int64]
@@ -160,7 +160,6 @@ def serve(
 def _served(placement: str, devices: int, offered: Load) -> Served:
     """Replay a whole journal, and ask when to wake after every event, as a driver does."""
     requests = offered.requests()
-    requests = offered.requests()
     journal = simulate(_fresh(HANDLED[0], offered), requests, SimulatedBins(offered.known, requests))
     last = max(at for at, entry in enumerate(journal) if not isinstance(entry.event, Woke))  # then there is a plan
     events = [(entry.event, entry.now) for entry in journal[: last + 1]]
@@ -205,12 +204,27 @@ def _batch(dispatch: str, utilisation: float, offered: Load) -> Rate:
 
 
 def _handled(dispatch: str, utilisation: float, offered: Load) -> Rate:
-    """Return the repeat of the least mean; the first tenth of the events fills the pool and is not timed."""
+    """Time every call of `handle` with an arrival, the clock's own time within; return the repeat of the least mean.
+
+    The first tenth of the events fills the pool and is not timed.
+    """
     requests = offered.requests()
     journal = simulate(_fresh(dispatch, offered), requests, SimulatedBins(offered.known, requests))
     events = [(entry.event, entry.now) for entry in journal if not isinstance(entry.event, Woke)]  # the plan at its end
     del journal
-    repeats = [_timed(_fresh(dispatch, offered), events) for _ in range(REPEATS)]
+    repeats = []
+    for _ in range(REPEATS):
+        handle, clock, warm = _fresh(dispatch, offered).handle, time.perf_counter, len(events) // 10
+        seconds: list[float] = []
+        gc.collect()
+        gc.freeze()
+        for number, (event, now) in enumerate(events):
+            start = clock()
+            handle(event, now)
+            if number >= warm and type(event) is Arrived:
+                seconds.append(clock() - start)
+        gc.unfreeze()
+        repeats.append(np.array(seconds))
     mean = min(float(seconds[seconds < PREEMPTED].mean()) for seconds in repeats)
     return Rate(HANDLE, dispatch, utilisation, len(repeats[0]), 1 / mean)
 
@@ -219,18 +233,3 @@ def _fresh(dispatch: str, offered: Load) -> BinsScheduler:
     workers = len(offered.held)
     config = Config(workers, dispatch, period=NO_PLAN, max_waiting=10**6, drop_late=False, deployed=offered.held)
     return BinsScheduler(offered.known, config)
-
-
-def _timed(scheduler: BinsScheduler, events: Sequence[tuple[Event, float]]) -> Floats:
-    """Return the seconds of every call of `handle` with an arrival; the clock's own time is in them."""
-    handle, clock, warm = scheduler.handle, time.perf_counter, len(events) // 10
-    seconds: list[float] = []
-    gc.collect()
-    gc.freeze()
-    for number, (event, now) in enumerate(events):
-        start = clock()
-        handle(event, now)
-        if number >= warm and type(event) is Arrived:
-            seconds.append(clock() - start)
-    gc.unfreeze()
-    return np.array(seconds)

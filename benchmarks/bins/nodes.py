@@ -229,14 +229,13 @@ class Multiplier:
         if self._held not in (None, setting):
             raise WorkerError(f"runtime {setting} was asked for, but {self._held} is loaded")
         started = time.perf_counter()
-        outputs = [(payload, self._product(PRODUCTS[setting])) for payload in payloads]
+        outputs = []
+        for payload in payloads:
+            product = self._matrix
+            for _ in range(PRODUCTS[setting]):
+                product = product @ self._matrix
+            outputs.append((payload, float(product[0, 0])))
         return outputs, time.perf_counter() - started
-
-    def _product(self, times: int) -> float:
-        product = self._matrix
-        for _ in range(times):
-            product = product @ self._matrix
-        return float(product[0, 0])
 
     def update(self, value: object) -> None:
         raise WorkerError(f"nothing can be updated here, {value} neither")

@@ -175,25 +175,21 @@ def _distributions() -> Floats:
     lengths, language = stretched()
     logs = np.log(lengths)
     mean = (np.bincount(language, weights=logs) / np.bincount(language))[language]
-    tilts = [_tilt(mean, logs, side) for side in (-1.0, 1.0)]
+
+    def weights(tilt: float) -> Floats:
+        raw: Floats = np.exp(tilt * (mean - mean.mean()))
+        raw /= raw.sum()
+        return raw
+
+    def moved(tilt: float, side: float) -> float:
+        return float(weights(tilt) @ logs - logs.mean() - side * DRIFT)
+
+    low, high = (float(brentq(moved, *sorted((0.0, 20.0 * side)), args=(side,))) for side in (-1.0, 1.0))
     cumulative = np.empty((QUANTILES, LONGEST + 1))
     for i, z in enumerate(np.linspace(-1, 1, QUANTILES)):
-        tilt = float(np.interp(DRIFT * z, (-DRIFT, 0, DRIFT), (tilts[0], 0, tilts[1])))
-        weight = _weights(mean, tilt)
+        weight = weights(float(np.interp(DRIFT * z, (-DRIFT, 0, DRIFT), (low, 0, high))))
         cumulative[i] = np.cumsum(np.bincount(lengths, weights=weight, minlength=LONGEST + 1))
     return cumulative
-
-
-def _weights(mean: Floats, tilt: float) -> Floats:
-    weight: Floats = np.exp(tilt * (mean - mean.mean()))
-    weight /= weight.sum()
-    return weight
-
-
-def _tilt(mean: Floats, logs: Floats, side: float) -> float:
-    """Return the tilt that moves the mean of log-length by `side` x DRIFT."""
-    target = logs.mean() + side * DRIFT
-    return float(brentq(lambda tilt: _weights(mean, tilt) @ logs - target, *sorted((0.0, 20.0 * side))))
 
 
 def stretched() -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -51,31 +51,22 @@ def measure(device: str, tiny: bool, add: Add) -> None:
     """Measure each level in each precision that the device has; a part says what is left out."""
     config = TINY if tiny else FULL
     for level, sizes in config.models.items():
-        classifier = random_classifier(level, sizes, max(config.lengths))
-        runtimes, left_out = _runtimes(classifier, device)
+        longest = max(config.lengths)
+        bert = {"model_type": "bert", "max_position_embeddings": longest, "num_labels": 2, **sizes}
+        torch.manual_seed(0)
+        values = weights(module(bert))
+        classifier = Classifier(level, "random", ("no", "yes"), json.dumps(bert), "", longest, "random", values)
+        runtimes: dict[Precision, CascadeRuntime] = {}
+        left_out: dict[Precision, str] = {}
+        for precision in PRECISIONS:
+            try:
+                runtimes[precision] = CascadeRuntime({0: classifier}, device, Execution(precision))
+            except InputError as error:
+                left_out[precision] = str(error)
         rows = [row for length in config.lengths for row in _rows(config, runtimes, length)]
         off = _difference(classifier, runtimes["float32"])
         right = Target(f"{level}: largest difference of logits from the plain model on the CPU", off, "<=", DIFFERENCE)
         add(level, [right, *_targets(level, rows)], {"left out": left_out, "rows": rows})
-
-
-def random_classifier(name: str, sizes: Mapping[str, int], longest: int) -> Classifier:
-    """Return a BERT of these sizes with random weights and two classes."""
-    config = {"model_type": "bert", "max_position_embeddings": longest, "num_labels": 2, **sizes}
-    torch.manual_seed(0)
-    return Classifier(name, "random", ("no", "yes"), json.dumps(config), "", longest, "random", weights(module(config)))
-
-
-def _runtimes(classifier: Classifier, device: str) -> tuple[dict[Precision, CascadeRuntime], dict[Precision, str]]:
-    """Return a runtime for each precision that can be served here, and why others cannot."""
-    runtimes: dict[Precision, CascadeRuntime] = {}
-    left_out: dict[Precision, str] = {}
-    for precision in PRECISIONS:
-        try:
-            runtimes[precision] = CascadeRuntime({0: classifier}, device, Execution(precision))
-        except InputError as error:
-            left_out[precision] = str(error)
-    return runtimes, left_out
 
 
 def _difference(classifier: Classifier, runtime: CascadeRuntime) -> float:

@@ -9,7 +9,6 @@ long as texts and settings are the same; latencies are measured anew in every ru
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ from pliant.models.artifact import Classifier
 from pliant.profiling.cascade.latency import LatencyConfig, profile
 from pliant.profiling.cascade.outputs import OutputsConfig, run_all
 from pliant.profiling.timer import TimerConfig
-from pliant.progress import Progress, share
+from pliant.progress import share
 from pliant.registry import codec
 from pliant.registry.store import FolderStore
 from pliant.training.classifier import ClassifierConfig, train
@@ -95,12 +94,34 @@ def materials(context: Context) -> dict[str, Material]:
     store, known = _store(), dict[str, tuple[TextData, tuple[Classifier, ...], Outputs]]()
     for name in names:
         data = read(name)
-        classifiers = _classifiers(name, data, store, context)
-        known[name] = data, classifiers, _outputs(name, data, classifiers, store, context)
-    with context.stage("latencies of every level") as progress:  # other data sets differ in the last layer alone
-        latency = _latencies(known[names[0]][1], progress)
+        start: Start | None = None
+        keys = [_key(name, data, depth) for depth in DEPTHS]
+        for depth, key in zip(DEPTHS, keys, strict=True):
+            if not store.has(key):
+                start = start or pretrained(f"path:{places.minilm()}")
+                config = replace(SOURCES[name].training, layers=depth)
+                with context.stage(f"{name} {depth} layers") as progress:
+                    classifier, _ = train(config, f"layers{depth}", data, start, "cpu", progress)
+                store.save(key, classifier)
+        classifiers = tuple(store.load(Classifier, key) for key in keys)
+        digests = [codec.digest(store.path(key)) for key in keys]
+        kept = f"bench-{name}-outputs-{_hashed(digests, PRUNINGS, data.fingerprint)}"
+        if not store.has(kept):
+            held_out = np.concatenate([data.split.profiling, data.split.test])
+            with context.stage(f"{name} outputs") as progress:
+                store.save(
+                    kept, run_all(classifiers, data, held_out, OutputsConfig(PRUNINGS), "cpu", progress, digests)
+                )
+        known[name] = data, classifiers, store.load(Outputs, kept)
+    plain, watched = list[LatencyTable](), list[LatencyTable]()
+    # Without importance and with it, in turns. Other data sets differ in the last layer alone.
+    with context.stage("latencies of every level") as progress, threads(1):
+        for number, classifier in enumerate(first := known[names[0]][1]):
+            part = share(progress, 100 * number // len(first), 100 * (number + 1) // len(first))
+            plain.append(profile(classifier, LATENCY, "cpu", part))
+            watched.append(profile(classifier, LATENCY, "cpu", importance=True))
     return {
-        name: Material(outputs, *latency, data.second is not None, device_class("cpu"))
+        name: Material(outputs, tuple(plain), tuple(watched), data.second is not None, device_class("cpu"))
         for name, (data, _, outputs) in known.items()
     }
 
@@ -112,17 +133,15 @@ def ready() -> list[str]:
 
 
 def read(name: str) -> TextData:
-    """Read one data set. Raises `InputError` where its files are missing."""
-    paths = ",".join(str(places.existing(file)) for file in _files(name))
-    joined = load(f"parquet:{paths}", name, shares=SOURCES[name].shares)
-    return without_phrases(joined) if name == "sst2" else joined
+    """Read one data set. Raises `InputError` where its files are missing.
 
-
-def without_phrases(data: TextData) -> TextData:
-    """Leave out SST-2's training texts that share four words in a row with a held-out one: phrases of whole sentences.
-
-    Held out are the validation sentences, which come last in the file, and phrases besides.
+    SST-2's training texts that share four words in a row with a held-out one, phrases of whole sentences, are left out. Held
+    out are the validation sentences, which come last in the file, and phrases besides.
     """
+    paths = ",".join(str(places.existing(file)) for file in _files(name))
+    data = load(f"parquet:{paths}", name, shares=SOURCES[name].shares)
+    if name != "sst2":
+        return data
     count = len(data.first)
     sentences = np.arange(count - 872, count)
     phrases = np.random.default_rng(0).permutation(count - 872)
@@ -155,42 +174,3 @@ def _hashed(*what: object) -> str:
 def _key(name: str, data: TextData, depth: int) -> str:
     """Return what a classifier depends on, as a name in the store."""
     return f"bench-{name}-{depth}-{_hashed(RECIPE, asdict(SOURCES[name].training), data.fingerprint, depth)}"
-
-
-def _classifiers(name: str, data: TextData, store: FolderStore, context: Context) -> tuple[Classifier, ...]:
-    """Return one classifier a depth, smallest first, from the store or trained now."""
-    start: Start | None = None
-    for depth in DEPTHS:
-        if not store.has(_key(name, data, depth)):
-            start = start or pretrained(f"path:{places.minilm()}")
-            config = replace(SOURCES[name].training, layers=depth)
-            with context.stage(f"{name} {depth} layers") as progress:
-                classifier, _ = train(config, f"layers{depth}", data, start, "cpu", progress)
-            store.save(_key(name, data, depth), classifier)
-    return tuple(store.load(Classifier, _key(name, data, depth)) for depth in DEPTHS)
-
-
-def _outputs(
-    name: str, data: TextData, classifiers: Sequence[Classifier], store: FolderStore, context: Context
-) -> Outputs:
-    """Return the outputs of the held-out texts, kept in the store or made now."""
-    digests = [codec.digest(store.path(_key(name, data, depth))) for depth in DEPTHS]
-    key = f"bench-{name}-outputs-{_hashed(digests, PRUNINGS, data.fingerprint)}"
-    if not store.has(key):
-        held_out = np.concatenate([data.split.profiling, data.split.test])
-        with context.stage(f"{name} outputs") as progress:
-            store.save(key, run_all(classifiers, data, held_out, OutputsConfig(PRUNINGS), "cpu", progress, digests))
-    return store.load(Outputs, key)
-
-
-def _latencies(
-    classifiers: Sequence[Classifier], progress: Progress
-) -> tuple[tuple[LatencyTable, ...], tuple[LatencyTable, ...]]:
-    """Measure without importance and with it, interleaved a level at a time."""
-    plain, watched = [], []
-    with threads(1):
-        for number, classifier in enumerate(classifiers):
-            part = share(progress, 100 * number // len(classifiers), 100 * (number + 1) // len(classifiers))
-            plain.append(profile(classifier, LATENCY, "cpu", part))
-            watched.append(profile(classifier, LATENCY, "cpu", importance=True))
-    return tuple(plain), tuple(watched)

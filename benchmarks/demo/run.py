@@ -12,7 +12,6 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -120,13 +119,25 @@ def demo(names: Sequence[str], keep: bool, check: bool = False) -> int:
     """
     chosen = [name for name in systems.names() if name in names or not names]
     project, console = settings.read(), Console()
+
+    def prepare() -> None:
+        """Do what takes seconds while Prefect's server starts: load torch and the flow, and make MLflow's new database."""
+        systems.system(chosen[0]).part("flows", "flow")
+        from pliant.flows.release import open_registry
+
+        open_registry(project, chosen[0]).create()
+
     took: dict[str, dict[str, float]] = {}
-    with with_prefect(project, 4200 if keep else 0, partial(_load, project, chosen[0])) as prefect:
+    with with_prefect(project, 4200 if keep else 0, prepare) as prefect:
         comparisons: dict[str, Comparison] = {}
         for system in chosen:
             took[system] = {}
+            (flow, load, _), part = WORDS[system], systems.system(system).part("benchmarks", "demo")
             with observed(took[system].__setitem__):
-                comparisons[system] = _run(system, project, console)
+                console.rule(f"{system}, flow: {flow}")
+                show(run_connected(system, None, part.OVERRIDES))
+                console.rule(f"{system}, endpoint: {load}")
+                comparisons[system] = part.demo(project, console)
         console.rule("Done")
         kept = {"took": took, "ratios": {system: comparison.ratio for system, comparison in comparisons.items()}}
         (project.home / "demo.json").write_text(json.dumps(kept, indent=1) + "\n")
@@ -136,25 +147,6 @@ def demo(names: Sequence[str], keep: bool, check: bool = False) -> int:
         if keep:
             _keep(console, project, prefect, chosen)
     return 1 if check and behind else 0
-
-
-def _load(project: Settings, system: str) -> None:
-    """Do what takes seconds while Prefect's server starts: load torch and the flow, and make MLflow's new database."""
-    systems.system(system).part("flows", "flow")
-    from pliant.flows.release import open_registry
-
-    open_registry(project, system).create()
-
-
-def _run(system: str, project: Settings, console: Console) -> Comparison:
-    """Run one system's flow and comparison; return how the comparison ended."""
-    flow, load, _ = WORDS[system]
-    part = systems.system(system).part("benchmarks", "demo")
-    console.rule(f"{system}, flow: {flow}")
-    show(run_connected(system, None, part.OVERRIDES))
-    console.rule(f"{system}, endpoint: {load}")
-    comparison: Comparison = part.demo(project, console)
-    return comparison
 
 
 FURTHER = (

@@ -19,6 +19,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from rich.console import Console
 from rich.table import Table
@@ -80,22 +81,12 @@ def story() -> int:
 @contextmanager
 def own_environment(home: Path) -> Iterator[None]:
     """Set what makes flows, services and commands of this process use a folder and a registry of the story's own."""
-    own = {
-        "PLIANT_HOME": str(home),
-        "MLFLOW_TRACKING_URI": f"sqlite:///{home / 'mlruns' / 'mlflow.db'}",
-        "PLIANT_ROLLOUT": "canary",
-    }
-    # Another Prefect server might start flows of its own for the story's alarm.
-    names = (*own, "PREFECT_API_URL", "PREFECT_HOME")
-    former = {name: os.environ.pop(name, None) for name in names}
-    os.environ.update(own)
-    try:
-        yield
-    finally:
-        for name, value in former.items():
+    own = {"PLIANT_HOME": str(home), "MLFLOW_TRACKING_URI": f"sqlite:///{home / 'mlruns' / 'mlflow.db'}"}
+    with patch.dict(os.environ, own, PLIANT_ROLLOUT="canary"):
+        # Another Prefect server might start flows of its own for the story's alarm.
+        for name in ("PREFECT_API_URL", "PREFECT_HOME"):
             os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
+        yield
 
 
 def clear(home: Path) -> None:
@@ -126,12 +117,9 @@ class _Story:
         before, after = part.mixes()
         with ExitStack() as stack:
             address = stack.enter_context(serving(SYSTEM, 0, self.project, journal=journal, **SERVICE))
-            self.follower = Follower(
-                self.project.home, SYSTEM, partial(self.console.print, markup=False, highlight=False)
-            )
             stack.enter_context(self.follower.running(address + part.STATUS))
             speech = Speech(part.PATH, part.body, part.read)
-            self.clients = Clients(address, speech, before, RATE, DEADLINE, self.follower.clock.start)
+            self.clients = Clients(address, speech, before, RATE, DEADLINE, self.follower.start)
             stack.enter_context(self.clients.running())
             try:
                 self._learn(before.name)
@@ -174,13 +162,13 @@ class _Story:
         at, event = follower.wait("the alarm", LIMITS["alarm"], alarm, self.clients)
         reason = str(event.payload["reason"])
         follower.mark("alarm", f"alarm, {at - planted:.1f} s after the change: {reason}", at)
-        time.sleep(max(0.0, at + GATHER_SECONDS - follower.clock.now()))
+        time.sleep(max(0.0, at + GATHER_SECONDS - follower.now()))
         self.console.print(
             "The story starts the flow for the event pliant.alarm; in production Prefect's trigger does."
         )
         begun = follower.mark("flow", "the flow starts, with the alarm as its reason")
         released = self._run(overrides, reason)
-        took, said = follower.clock.now() - begun, released["reason"]
+        took, said = follower.now() - begun, released["reason"]
         if not released["promoted"]:
             follower.mark("refused", f"the gate refuses the challenger after {took:.0f} s: {said}")
             raise MissedError(f"the gate refused the challenger: {said}")
@@ -201,7 +189,7 @@ class _Story:
             known = (
                 f"release {waiting.number} is {waiting.state}: {waiting.reason}"
                 if waiting
-                else "no challenger is there"
+                else "there is no challenger"
             )
             raise MissedError(f"{error}; {known}") from None
         number, reason = event.payload["release"], event.payload["reason"]

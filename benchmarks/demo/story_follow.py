@@ -8,7 +8,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -43,17 +43,6 @@ class Mark:
     sentence: str
 
 
-@dataclass(slots=True)
-class _Clock:
-    """Seconds since the story began. Events have times of the calendar."""
-
-    start: float = field(default_factory=time.monotonic)
-    began: datetime = field(default_factory=lambda: datetime.now(UTC))
-
-    def now(self) -> float:
-        return time.monotonic() - self.start
-
-
 class Follower:
     """What was seen of one service. `samples` grows while `running`; `marks` by whoever tells the story."""
 
@@ -62,10 +51,13 @@ class Follower:
         self.samples: list[Sample] = []
         self.marks: list[Mark] = []
         self.status: Mapping[str, Any] = {}
-        self.clock = _Clock()
+        self._began, self.start = datetime.now(UTC), time.monotonic()
         self._home, self._system, self._show = home, system, show
         self._ended = threading.Event()
-        self._shown = ""
+
+    def now(self) -> float:
+        """Return the seconds since the story began."""
+        return time.monotonic() - self.start
 
     @property
     def last(self) -> Sample:
@@ -74,14 +66,14 @@ class Follower:
 
     def mark(self, name: str, sentence: str, at: float | None = None) -> float:
         """Note and print an event, of now or of a second of the story; return its second."""
-        at = self.clock.now() if at is None else at
+        at = self.now() if at is None else at
         self.marks.append(Mark(at, name, sentence))
         self._show(f"{at:6.1f} s  {sentence}")
         return at
 
     def events(self, name: str, since: float = 0.0) -> list[tuple[float, Event]]:
         """Return the events of this name that the system has told of since a second, each with its second."""
-        known = [(datetime.fromisoformat(each.occurred) - self.clock.began, each) for each in latest_events(self._home)]
+        known = [(datetime.fromisoformat(each.occurred) - self._began, each) for each in latest_events(self._home)]
         mine = [(at.total_seconds(), each) for at, each in known if (each.name, each.system) == (name, self._system)]
         return [(at, each) for at, each in mine if at >= since]
 
@@ -108,6 +100,8 @@ class Follower:
             thread.join(10)
 
     def _look(self, address: str) -> None:
+        """Note each stage and share of a trial when it is first seen. What ends the trial is an event of the service."""
+        shown = ""
         while not self._ended.wait(LOOK_SECONDS):
             try:
                 with urllib.request.urlopen(address, timeout=5) as response:
@@ -116,17 +110,15 @@ class Follower:
                 continue
             trial = self.status.get("trial") or {}
             stage, share = str(trial.get("stage", "")), float(trial.get("share", 0.0))
-            self.samples.append(Sample(self.clock.now(), self.status.get("release"), stage, share))
-            self._show_stage(self.samples[-1], trial.get("release"))
-
-    def _show_stage(self, now: Sample, number: object) -> None:
-        """Note each stage and share of a trial when it is first seen. What ends the trial is an event of the service."""
-        words = {"shadow": "shadow", "canary": f"canary {100 * now.share:g}%"}.get(now.stage, "")
-        if words == "shadow" != self._shown:
-            self.mark(words, f"release {number} is in shadow: it gets copies of requests, and answers nobody", now.at)
-        elif words and words != self._shown:
-            anew = ", once its models have started anew" if self._shown == "shadow" else ""
-            self.mark(
-                words, f"release {number} is a canary: it gets {100 * now.share:g}% of the requests{anew}", now.at
-            )
-        self._shown = words
+            now, number = Sample(self.now(), self.status.get("release"), stage, share), trial.get("release")
+            self.samples.append(now)
+            words = {"shadow": "shadow", "canary": f"canary {100 * share:g}%"}.get(stage, "")
+            if words == "shadow" != shown:
+                self.mark(
+                    words, f"release {number} is in shadow: it gets copies of requests, and answers nobody", now.at
+                )
+            elif words and words != shown:
+                anew = ", once its models have started anew" if shown == "shadow" else ""
+                gets = f"release {number} is a canary: it gets {100 * share:g}% of the requests{anew}"
+                self.mark(words, gets, now.at)
+            shown = words

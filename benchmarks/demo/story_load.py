@@ -67,14 +67,6 @@ class Speech:
     label: Callable[[Mapping[str, Any], Any], Mapping[str, Any] | None] = lambda _answer, _example: None
 
 
-def patient_connector() -> aiohttp.TCPConnector:
-    """Return connections without a limit that are not used again once the service may be about to close them.
-
-    It closes one that has been idle for 5 s; a request that is sent at that very moment would be lost.
-    """
-    return aiohttp.TCPConnector(limit=0, keepalive_timeout=3)
-
-
 class Clients:
     """Sends `rate` requests a second of the present `mix`; `answers` grows by one for each that ends."""
 
@@ -122,7 +114,9 @@ class Clients:
     async def _send_all(self) -> None:
         rng, sending = np.random.default_rng(0), set[asyncio.Task[None]]()
         timeout = aiohttp.ClientTimeout(total=self._deadline + SPARE_SECONDS)
-        async with aiohttp.ClientSession(connector=patient_connector(), timeout=timeout) as session:
+        # The service closes a connection that has been idle for 5 s; a request at that very moment would be lost.
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=3)
+        async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
             due = time.monotonic()
             while not self._ended.is_set():
                 example = self.mix.examples[int(rng.integers(len(self.mix.examples)))]
@@ -151,13 +145,9 @@ class Clients:
         at = end - self._start
         self.answers.append(Answer(at, end - sent, said.version, said.correct, said.confidence, failure))
         if answer is not None and (label := self._speech.label(answer, example)) is not None:
-            await self._report(session, label)
-
-    async def _report(self, session: aiohttp.ClientSession, label: Mapping[str, Any]) -> None:
-        """Report the label of an answer, once."""
-        taken = False
-        with suppress(TimeoutError, aiohttp.ClientError):
-            async with session.post(f"{self._address}/v1/outcomes", json=label) as response:
-                taken = response.status == 200
-        self.labels += taken
-        self.refused_labels += not taken
+            taken = False
+            with suppress(TimeoutError, aiohttp.ClientError):
+                async with session.post(f"{self._address}/v1/outcomes", json=label) as response:
+                    taken = response.status == 200
+            self.labels += taken
+            self.refused_labels += not taken

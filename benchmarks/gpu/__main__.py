@@ -77,8 +77,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if unknown := [stage for stage in options.stages if stage not in LIMITS]:
         parser.error(f"{unknown[0]} is no stage: name some of {', '.join(LIMITS)}")
+    from pliant.benchmarks.gpu.stage import THREADS
+    from pliant.device import device_class, threads  # imports torch
+
     try:
-        device = device_name(options.device)
+        with threads(THREADS):
+            device = device_class(options.device)
     except PliantError as error:
         print(f"Nothing was measured: {error}", file=sys.stderr)
         return INCOMPLETE
@@ -120,7 +124,13 @@ def run_stage(stage: str, device: str, tiny: bool, limit: float) -> Outcome:
                 os.killpg(process.pid, signal.SIGKILL)  # and whatever is left of its session
             process.wait()
         seconds, content = time.monotonic() - start, _content(Path(folder) / f"{stage}.json")
-    how = _outcome(ended, limit, content.get("error", ""))
+    how = MEASURED if ended == 0 else f"crashed: exit status {ended}"
+    if ended is None:
+        how = f"ran over its limit of {limit:g} s"
+    elif content.get("error"):
+        how = content["error"]
+    elif ended < 0:
+        how = f"crashed: {signal.Signals(-ended).name}"
     targets = tuple(map(_target, content.get("targets", ())))
     return Outcome(stage, how, seconds, targets, content.get("parts", {}))
 
@@ -129,16 +139,6 @@ def command(stage: str, device: str, tiny: bool, folder: str) -> list[str]:
     """Return the command that runs a stage, which writes `<folder>/<stage>.json`."""
     words = [sys.executable, "-m", "pliant.benchmarks.gpu.stage", stage, "--device", device, "--out", folder]
     return words + ["--tiny"] * tiny
-
-
-def _outcome(status: int | None, limit: float, error: str) -> str:
-    if status is None:
-        return f"ran over its limit of {limit:g} s"
-    if error:
-        return error
-    if status < 0:
-        return f"crashed: {signal.Signals(-status).name}"
-    return MEASURED if status == 0 else f"crashed: exit status {status}"
 
 
 def _content(path: Path) -> dict[str, Any]:
@@ -169,15 +169,6 @@ def save(path: Path, outcome: Outcome, setting: Mapping[str, str]) -> None:
     }
     details = {**setting, "software": software(), "stages": {**others, outcome.stage: stage}}
     write(path.parent, path.stem, [*kept, *outcome.targets], details)
-
-
-def device_name(device: str) -> str:
-    """Return the class of device. Raises `InputError` for a device that this machine lacks."""
-    from pliant.benchmarks.gpu.stage import THREADS
-    from pliant.device import device_class, threads  # imports torch
-
-    with threads(THREADS):
-        return device_class(device)
 
 
 def software() -> dict[str, str]:

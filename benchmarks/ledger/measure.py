@@ -181,7 +181,7 @@ def measure_part(bench: str, name: str) -> Measure:
     """Return what measures a part of a bench in its smallest setting."""
     if bench == "demo":
         return lambda: [_demo(name)]
-    return lambda: list(PARTS[bench][name].run(Context(False, stage, smallest=True))[0])
+    return lambda: list(PARTS[bench][name].function()(Context(False, stage, smallest=True))[0])
 
 
 def _demo(system: str) -> Target:

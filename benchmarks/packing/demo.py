@@ -77,14 +77,7 @@ def demo(project: Settings, console: Console) -> Comparison:
 
 
 def table(result: Contest) -> Table:
-    columns = (
-        "chats",
-        "accepted",
-        "of these in time",
-        "of all in time",
-        "p50 ms",
-        "p90 ms",
-    )  # what 80 characters hold
+    columns = ("chats", "accepted", "of these in time", "of all in time", "p50 ms", "p90 ms")  # what 80 characters hold
     rows = Table("", *columns)
     for policy, fared in result.fared.items():
         row = dict(zip(HEADINGS, fared.row(), strict=True))

@@ -44,7 +44,6 @@ GPT_J_6B = LargeModel("GPT-J 6B", 28, 4096, 16, 6.051e9)
 LLAMA_13B = LargeModel("LLaMA-13B", 40, 5120, 40, 13.016e9)
 GPT_NEOX_20B = LargeModel("GPT-NeoX 20B", 44, 6144, 64, 20.555e9)
 LLAMA_33B = LargeModel("LLaMA-33B", 60, 6656, 52, 32.529e9)
-LLAMA_33B = LargeModel("LLaMA-33B", 60, 6656, 52, 32.529e9)
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,15 +109,24 @@ def measure(progress: Progress = silent) -> tuple[list[Row], float, Predictor]:
     generator, trained = fetch_generator(registry, champion), fetch_predictor(registry, champion)
     texts, encoded = _prompts(generator, TOGETHER + LATER)
     completions = complete(generator, encoded, MEMORY, LIMIT, progress=share(progress, 0, 25))
-    outputs = [len(completion.tokens) for completion in completions]
-    submissions = _submissions(trained, texts, encoded, outputs)
+    submissions = []
+    for number, forecast in enumerate(PredictorModel.of(trained).predict(texts)):
+        ids, output = encoded[number], len(completions[number].tokens)
+        told = tuple(min(tokens, float(LIMIT)) for tokens in forecast.tokens), min(forecast.bucket, LIMIT)
+        prompt = Prompt(number, 0.0, len(ids), LIMIT, *told, offline=True, exact=output)
+        submissions.append(Submission(prompt, ids, force=output))
     ours = Contender(OURS, rules_of(champion.artifact, generator.context), MEMORY)
     contenders = [*(Contender(FIFO, None, MEMORY, margin) for margin in MARGINS), ours]
     progress(25, 100)
     offline = serve(OFFLINE, contenders, generator, submissions[:TOGETHER])
     progress(55, 100)
     rate = OVERLOAD * TOGETHER / min(row.ran.seconds for row in offline if row.contender.name == FIFO)
-    online = serve(ONLINE, contenders, generator, _arriving(submissions[TOGETHER:], rate))
+    arrivals = np.cumsum(np.random.default_rng(8).exponential(1 / rate, LATER)).tolist()
+    later = [
+        replace(each, prompt=replace(each.prompt, id=number, arrival=at, offline=False))
+        for number, (each, at) in enumerate(zip(submissions[TOGETHER:], arrivals, strict=True))
+    ]
+    online = serve(ONLINE, contenders, generator, later)
     progress(100, 100)
     return [*offline, *online], rate, trained
 
@@ -135,26 +144,3 @@ def _prompts(generator: Generator, count: int) -> tuple[list[str], list[tuple[in
     encoded = [tuple(encoding.ids) for encoding in tokenizer.encode_batch(written, add_special_tokens=False)]
     kept = [ids for ids in encoded if len(ids) <= LONGEST][:count]
     return tokenizer.decode_batch([list(ids) for ids in kept], skip_special_tokens=True), kept
-
-
-def _submissions(
-    predictor: Predictor, texts: Sequence[str], encoded: Sequence[tuple[int, ...]], outputs: Sequence[int]
-) -> list[Submission]:
-    forecasts = PredictorModel.of(predictor).predict(texts)
-    submissions = []
-    for number, (ids, output, forecast) in enumerate(zip(encoded, outputs, forecasts, strict=True)):
-        quantiles = tuple(min(tokens, float(LIMIT)) for tokens in forecast.tokens)
-        prompt = Prompt(
-            number, 0.0, len(ids), LIMIT, quantiles, min(forecast.bucket, LIMIT), offline=True, exact=output
-        )
-        submissions.append(Submission(prompt, ids, force=output))
-    return submissions
-
-
-def _arriving(submissions: Sequence[Submission], rate: float) -> list[Submission]:
-    """Return the submissions with ids from 0 on, at Poisson times."""
-    gaps = np.random.default_rng(8).exponential(1 / rate, len(submissions))
-    return [
-        replace(each, prompt=replace(each.prompt, id=number, arrival=float(time), offline=False))
-        for number, (each, time) in enumerate(zip(submissions, np.cumsum(gaps), strict=True))
-    ]

@@ -154,27 +154,20 @@ class Verdict:
 def study(context: Context) -> Measured:
     """Simulate all sections. What is forecast of Vicuna's lengths has been trained before."""
     need(vicuna.missing() or vicuna.untrained())
+    rivals, peak = tuple(name for name in POLICIES if name != "orca"), large(LLAMA_13B, PEAK)
+    compared: Mapping[str, tuple[Ground, Sequence[str]]] = {
+        PEAK_13B: (peak, tuple(POLICIES)),
+        SLOWER: (large(LLAMA_13B, SHORT_OF_PEAK), rivals),
+        NO_HOST: (large(LLAMA_13B, PEAK, 0.0), ("default", "paged", "s3")),
+        PEAK_33B: (large(LLAMA_33B, PEAK), rivals),
+    }
     with context.stage("simulations of all policies") as progress:
-        seeds, seconds = FULL if context.full else QUICK
-        sections = _sections(seeds, seconds, vicuna.vicuna(vicuna.cached()))
+        (seeds, seconds), foretold = FULL if context.full else QUICK, vicuna.vicuna(vicuna.cached())
+        loads = [(seed, at_rate(foretold.lengths, RATE, seconds, seed)) for seed in seeds]
+        sections = {
+            name: [Job(ground, load, foretold, policy, seed) for seed, load in loads for policy in policies]
+            for name, (ground, policies) in compared.items()
+        }
         done = iter(run_all(serve, [job for jobs in sections.values() for job in jobs], 2, progress))
         rows = {name: [next(done) for _ in jobs] for name, jobs in sections.items()}
     return targets(rows), {"sections": {name: [asdict(row) for row in each] for name, each in rows.items()}}
-
-
-def _sections(seeds: Sequence[int], seconds: float, foretold: Foretold) -> dict[str, list[Job]]:
-    peak = large(LLAMA_13B, PEAK)
-    loads = [(seed, at_rate(foretold.lengths, RATE, seconds, seed)) for seed in seeds]
-    rivals = [name for name in POLICIES if name != "orca"]
-    return {
-        PEAK_13B: _jobs(peak, foretold, loads),
-        SLOWER: _jobs(large(LLAMA_13B, SHORT_OF_PEAK), foretold, loads, rivals),
-        NO_HOST: _jobs(large(LLAMA_13B, PEAK, 0.0), foretold, loads, ("default", "paged", "s3")),
-        PEAK_33B: _jobs(large(LLAMA_33B, PEAK), foretold, loads, rivals),
-    }
-
-
-def _jobs(
-    ground: Ground, foretold: Foretold, loads: Sequence[tuple[int, Load]], policies: Sequence[str] = tuple(POLICIES)
-) -> list[Job]:
-    return [Job(ground, load, foretold, policy, seed) for seed, load in loads for policy in policies]

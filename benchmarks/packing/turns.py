@@ -44,12 +44,6 @@ Make = Callable[[Deliver, Clock], Engine]
 """An engine that has not been started."""
 
 
-FIGURES = (
-    *("sequences/s", "tokens/s", "mean s", "p99 s", "ms a token"),
-    *("preemptions", "recomputed", "batch", "iteration ms", "deciding ms"),
-)
-
-
 @dataclass(frozen=True, slots=True)
 class TurnOutcome:
     """What one engine made of the submissions. Seconds on its clock; `status` counts the text that warmed it up, too."""
@@ -83,14 +77,21 @@ class Row:
     ran: TurnOutcome
 
     def figures(self) -> dict[str, float]:
-        """Return the values of FIGURES. Iterations and what was decided count the one that warmed up."""
+        """Return the figures of the run. Iterations and what was decided count the one that warmed up."""
         ran, status, taken = self.ran, self.ran.status, np.array(self.ran.taken)
         lengths, iterations = [len(text) for text in ran.texts], max(status.iterations, 1)
-        speed = len(taken) / ran.seconds, sum(lengths) / ran.seconds
-        seconds = float(taken.mean()), float(np.quantile(taken, 0.99)), 1e3 * float((taken / lengths).mean())
-        preempted = status.preemptions, status.recomputed / max(status.tokens, 1)
-        iteration = status.sequences / iterations, 1e3 * status.busy / iterations, 1e3 * status.deciding / iterations
-        return dict(zip(FIGURES, (*speed, *seconds, *preempted, *iteration), strict=True))
+        return {
+            "sequences/s": len(taken) / ran.seconds,
+            "tokens/s": sum(lengths) / ran.seconds,
+            "mean s": float(taken.mean()),
+            "p99 s": float(np.quantile(taken, 0.99)),
+            "ms a token": 1e3 * float((taken / lengths).mean()),
+            "preemptions": status.preemptions,
+            "recomputed": status.recomputed / max(status.tokens, 1),
+            "batch": status.sequences / iterations,
+            "iteration ms": 1e3 * status.busy / iterations,
+            "deciding ms": 1e3 * status.deciding / iterations,
+        }
 
 
 def serve(
@@ -200,7 +201,11 @@ class _Desk:
     def _go_on(self, passed: float) -> None:
         self.turns.wait(self)
         self._passed, self._resumed = passed, time.monotonic()
-        self._feed()
+        if not self._flying and self._waiting:
+            self._passed = max(self._passed, self._waiting[-1].prompt.arrival)
+        while self._waiting and self._waiting[-1].prompt.arrival <= self._passed:
+            self._flying += 1
+            self.engine.submit(self._waiting.pop())
 
     def stop(self) -> None:
         """Stop the engine when all texts have ended, or one has not ended well."""
@@ -223,10 +228,3 @@ class _Desk:
             self.ended[item.id], self._flying = self._passed, self._flying - 1
         if self.failed or not (self._flying or self._waiting):
             self.done.set()
-
-    def _feed(self) -> None:
-        if not self._flying and self._waiting:
-            self._passed = max(self._passed, self._waiting[-1].prompt.arrival)
-        while self._waiting and self._waiting[-1].prompt.arrival <= self._passed:
-            self._flying += 1
-            self.engine.submit(self._waiting.pop())

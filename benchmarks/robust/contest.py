@@ -193,7 +193,6 @@ def targets(compared: Sequence[Compared], recoveries: Mapping[str, Sequence[floa
 
 def map_of(compared: Sequence[Compared]) -> tuple[list[str], list[tuple[str, ...]]]:
     """Return headings and rows of the map: a row a world, a column a load or kind of clients: median, worst seed."""
-    columns = list(dict.fromkeys((c.cell.load, c.cell.clients) for c in compared))
     places = {(c.cell.world, c.cell.load, c.cell.clients): c for c in compared}
     columns = list(dict.fromkeys((load, clients) for _, load, clients in places))
     headings = [f"{load:g}x" + ("" if clients == "patient" else f", {clients}") for load, clients in columns]

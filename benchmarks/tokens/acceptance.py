@@ -142,7 +142,6 @@ def _bfloat16(config: Config, device: str) -> tuple[list[Target], dict[str, Any]
     task = train(config.task, data, backbone, DIGEST, device)
     rows = data.split.test
     images, labels = data.images.batch(rows, backbone.image_size), data.labels[rows]
-    images, labels = data.images.batch(rows, backbone.image_size), data.labels[rows]
     payloads, most = [Payload(task.name, image) for image in images], config.buckets[-1]
     parts = [payloads[start : start + most] for start in range(0, len(payloads), most)]
 

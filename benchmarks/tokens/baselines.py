@@ -24,6 +24,7 @@ from pliant.benchmarks.tokens.replay import ADAPTIVE, ReplayConfig, Replayed, ad
 from pliant.errors import InputError
 from pliant.protocol import JournalEntry, Request
 from pliant.simulator import simulate
+from pliant.tokens.adaptive import AdaptiveConfig
 from pliant.tokens.policies import make
 from pliant.tokens.scheduler import Knowledge
 from pliant.tokens.scheduler import knowledge as tokens_knowledge
@@ -31,6 +32,7 @@ from pliant.tokens.simulated import ReferenceConfig, SimulatedDevice, kinds
 from pliant.workload import RequestKind, poisson, requests
 
 MOST = 16.0  # times the capacity: the greatest overload tried to make a long queue
+BATCH = AdaptiveConfig().max_batch  # requests
 SECONDS = 60.0  # of the load at a third of the capacity
 
 Pool = Mapping[str, Sequence[Example]]
@@ -114,7 +116,7 @@ def _events(knowledge: Knowledge, rate: float, seconds: float) -> EventRate:
     scheduler, depths = make("default", knowledge), list[int]()
 
     def observe(_entry: JournalEntry) -> None:
-        depths.append(scheduler.batches_waiting)
+        depths.append(-(-scheduler.waiting // BATCH))
 
     start = time.perf_counter()
     journal = simulate(scheduler, load, device, observe)

@@ -72,24 +72,19 @@ def champion(full: bool) -> Bundle:
 
 def demo(project: Settings, console: Console) -> Comparison:
     """Replay the load at gamma 0 and with adaptation, the scheduling being the same, print the table, name the picture."""
-    replayed = measure(SHORT)
-    print_table(console, replayed)
-    ratios = {f"utility_ratio.{half}": replayed.ratio(loud) for half, loud in HALVES.items()}
-    picture = keep(project, "tokens", replayed.seen(), ratios, replayed.plain())
-    console.print(f"\nThe picture of this run: {picture}")
-    reason = "Where merging tokens hardly makes a batch faster, or costs many right answers, there is little to win."
-    return Comparison("utility on the loud half, over the same scheduler at gamma 0", replayed.ratio(True), reason)
-
-
-def measure(config: ReplayConfig) -> Replayed:
-    """Compare over HTTP, with progress on the terminal."""
     # Imported late: Prefect reads its settings at import, and `with_prefect` prepares them.
     from pliant.flows.progress import stage
 
     with ExitStack() as stack:
         with stage("endpoints") as progress:
             endpoint = stack.enter_context(together(progress))
-        return compare(endpoint, test_examples(live_bundle()), config, stage)
+        replayed = compare(endpoint, test_examples(live_bundle()), SHORT, stage)
+    print_table(console, replayed)
+    ratios = {f"utility_ratio.{half}": replayed.ratio(loud) for half, loud in HALVES.items()}
+    picture = keep(project, "tokens", replayed.seen(), ratios, replayed.plain())
+    console.print(f"\nThe picture of this run: {picture}")
+    reason = "Where merging tokens hardly makes a batch faster, or costs many right answers, there is little to win."
+    return Comparison("utility on the loud half, over the same scheduler at gamma 0", replayed.ratio(True), reason)
 
 
 def print_table(console: Console, replayed: Replayed) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import cycle
+from itertools import cycle, product
 
 import numpy as np
 from rich.console import Console
@@ -159,23 +159,22 @@ def jobs(setting: Setting, where: Sequence[Ground]) -> Iterator[Job]:
     """Give the longest first, so that no process is left alone with one at the end."""
     for load in sorted(LOADS, reverse=True):
         for ground in where:
-            for seed in range(setting.seeds if ground.name == PUBLISHED[0] else 1):
-                yield from _jobs(ground, "synthetic", load, seed, setting)
+            count = setting.seeds if ground.name == PUBLISHED[0] else 1
+            loads = [("synthetic", seed, setting.seconds) for seed in range(count)]
             if AZURE.is_file() and setting.azure_seconds:
-                yield from _jobs(ground, "azure", load, 0, setting)
-
-
-def _jobs(ground: Ground, workload: str, load: float, seed: int, setting: Setting) -> Iterator[Job]:
-    seconds = setting.azure_seconds if workload == "azure" else setting.seconds
-    for policy in (BOUND, *setting.policies):
-        if (seed > 0 and policy not in (BOUND, "default", "otas")) or (policy == "infaas" and not ground.variants):
-            continue
-        gammas: list[int | None] = [None]
-        if (choice := CHOICES.get(policy)) is not None and choice.gamma:  # `tome` or `vpt`, which keep to one
-            own, known = choice.gamma, [gamma for gamma in ground.knowledge.latency.settings if choice.allows(gamma)]
-            gammas = [*known] if setting.sweep else [min(known, key=lambda gamma: abs(gamma - own), default=own)]
-        for gamma in gammas:
-            yield Job(ground, workload, load, seed, policy, seconds, gamma)
+                loads.append(("azure", 0, setting.azure_seconds))
+            for (workload, seed, seconds), policy in product(loads, (BOUND, *setting.policies)):
+                if (seed > 0 and policy not in (BOUND, "default", "otas")) or (
+                    policy == "infaas" and not ground.variants
+                ):
+                    continue
+                gammas: list[int | None] = [None]
+                if (choice := CHOICES.get(policy)) is not None and choice.gamma:  # `tome` or `vpt`, which keep to one
+                    own, known = choice.gamma, [g for g in ground.knowledge.latency.settings if choice.allows(g)]
+                    nearest = min(known, key=lambda gamma: abs(gamma - own), default=own)
+                    gammas = [*known] if setting.sweep else [nearest]
+                for gamma in gammas:
+                    yield Job(ground, workload, load, seed, policy, seconds, gamma)
 
 
 def compare(setting: Setting, where: Sequence[Ground], progress: Progress = silent) -> list[Row]:

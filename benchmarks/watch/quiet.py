@@ -12,6 +12,7 @@ on each other, as recorded ones do, may break it, a tolerance that is not used u
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
@@ -25,7 +26,7 @@ from pliant.benchmarks.runs import run_all
 from pliant.benchmarks.watch import streams
 from pliant.benchmarks.watch.streams import Recording, recordings
 from pliant.progress import Progress, silent
-from pliant.watch.betting import Bets, reserve
+from pliant.watch.betting import reserve
 from pliant.watch.binning import coarse_bins, merge
 from pliant.watch.detector import Stream, bets_of, learn, threshold
 from pliant.watch.reference import reference_of
@@ -46,36 +47,23 @@ def evidence(stream: Stream, counts: NDArray[np.int64]) -> NDArray[np.float64]:
     if learnt >= len(counts):
         return result
     reference, used, wealth = learn(stream, counts[:learnt].sum(0)), 0, 0.0
-    places = coarse_bins(stream.binning, reference.binning)
     begin = int(seen[learnt - 1])
-    merged = merge(counts, places, reference.binning.bins)
+    merged = merge(counts, coarse_bins(stream.binning, reference.binning), reference.binning.bins)
     ends = [int(np.searchsorted(seen, begin * 2**level)) + 1 for level in range(1, stream.refinements + 1)]
     for level, end in enumerate([*ends, len(counts)], 1):
         start, end = learnt, min(end, len(counts))
         if start < end:
-            result[start:end], wealth = _stretch(
-                stream, bets_of(stream, reference, used), merged[start:end], (float(seen[start - 1] - begin), wealth)
-            )
+            bets, own = bets_of(stream, reference, used), merged[start:end]
+            observations = float(seen[start - 1] - begin) + np.concatenate([[0.0], np.cumsum(own.sum(1))])
+            left = np.array([reserve(after, stream.pace) for after in observations])
+            pieces = (own[at : at + _CHUNK] @ bets.log_factors for at in range(0, len(own), _CHUNK))
+            factors = np.concatenate([np.exp(np.minimum(piece, 700.0)) for piece in pieces])
+            totals = _totals(factors, -np.diff(left), bets.weights, wealth)
+            result[start:end], wealth = totals + left[1:], float(totals[-1])
         learnt = max(start, end)
         if level <= len(ends) and ends[level - 1] <= len(counts) and result[learnt - 1] <= 1:
             reference, used = reference_of(reference.binning, merged[:learnt].sum(0)), level
     return result
-
-
-def _stretch(
-    stream: Stream, bets: Bets, counts: NDArray[np.int64], former: tuple[float, float]
-) -> tuple[NDArray[np.float64], float]:
-    """Return the evidence after each block of counts [blocks, bins], and the last wealth in bets.
-
-    `former`: the observations since the bets began, and the wealth in bets, before these blocks.
-    """
-    after = np.concatenate([[former[0]], former[0] + np.cumsum(counts.sum(1))])
-    left = np.array([reserve(observations, stream.pace) for observations in after])
-    factors = np.concatenate(
-        [np.exp(np.minimum(counts[at : at + _CHUNK] @ bets.log_factors, 700.0)) for at in range(0, len(counts), _CHUNK)]
-    )
-    wealth = _totals(factors, -np.diff(left), bets.weights, former[1])
-    return wealth + left[1:], float(wealth[-1])
 
 
 @numba.njit(cache=True)  # type: ignore[untyped-decorator]
@@ -111,14 +99,6 @@ class QuietMonths:
     tolerance: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
-    recording: Recording
-    alpha: float
-    runs: int
-    days: int
-
-
 def quiet(context: Context) -> Measured:
     """Count the false alarms of 20 months (`full`: 100)."""
     need(streams.missing())
@@ -136,20 +116,29 @@ def measure(
     items: Sequence[Recording], runs: int, days: int, progress: Progress = silent, processes: int = 1
 ) -> list[QuietMonths]:
     """Return what each stream did in quiet runs of so many days."""
-    work, number = [], dict.fromkeys((item.system for item in items), 0)
+    number, jobs = Counter[str](), []
     for item in items:
-        work.append(_Job(item, part(number[item.system], ALPHA), runs, days))
+        jobs.append((item, part(number[item.system], ALPHA), runs, days))
         number[item.system] += 1
-    return run_all(_months, work, processes, progress)
+    return run_all(_months, jobs, processes, progress)
 
 
-def _months(job: _Job) -> QuietMonths:
-    item = job.recording
-    stream, alarms, most, odds, size = item.stream(job.alpha), [], 0.0, np.nan, 0
-    blocks = _blocks(item)
-    for run in range(job.runs):
+def _months(job: tuple[Recording, float, int, int]) -> QuietMonths:
+    item, alpha, runs, days = job
+    stream, alarms, most, odds, size = item.stream(alpha), [], 0.0, np.nan, 0
+    each = SIZE if item.course else 1  # observations of a block; of a load one block a value
+    values = item.values if item.sequence else np.random.default_rng(0).permutation(item.values)
+    places = values.astype(int) if item.binning.labels else np.searchsorted(item.binning.edges, values, side="right")
+    places = places[: len(places) // each * each].reshape(-1, each)
+    blocks = np.zeros((len(places), item.binning.bins), np.int64)  # counts of recorded blocks
+    np.add.at(blocks, (np.arange(len(places))[:, None], places), 1)
+    for run in range(runs):
         rng = np.random.default_rng([run, *item.name.encode()])
-        counts = blocks[course_blocks(blocks, job.days, rng)] if item.course else _days(blocks, job.days, rng)
+        if item.course:
+            counts = blocks[course_blocks(blocks, days, rng)]
+        else:
+            recorded = blocks.reshape(-1, streams.DAY // 60 // streams.LOAD_MINUTES, blocks.shape[1])
+            counts = recorded[rng.integers(len(recorded), size=days)].reshape(-1, blocks.shape[1])
         course = evidence(stream, counts)
         size = int(counts.sum())
         most = max(most, float(course.max()) / threshold(stream))
@@ -160,39 +149,20 @@ def _months(job: _Job) -> QuietMonths:
     return QuietMonths(item.system, item.name, size, tuple(alarms), most, odds, item.tolerance)
 
 
-def _blocks(item: Recording) -> NDArray[np.int64]:
-    """Return the counts of recorded blocks [blocks, bins]; of a load one block a value."""
-    size = SIZE if item.course else 1
-    values = item.values if item.sequence else np.random.default_rng(0).permutation(item.values)
-    places = values.astype(int) if item.binning.labels else np.searchsorted(item.binning.edges, values, side="right")
-    places = places[: len(places) // size * size].reshape(-1, size)
-    hits = np.zeros((len(places), item.binning.bins), np.int64)
-    np.add.at(hits, (np.arange(len(places))[:, None], places), 1)
-    return hits
-
-
 def course_blocks(blocks: NDArray[np.int64], days: int, rng: np.random.Generator) -> NDArray[np.intp]:
     """Return which block each minute of the days has: by day rather those whose values are larger. Begins at any hour."""
     steps = np.linspace(-1, 1, blocks.shape[1])
     means, shares = blocks @ steps, blocks.sum(0) / blocks.sum()
     # Where a block's values go together, a tilt of the same size would move their mean further: by its variance. `spread` is
     # the standard deviation that blocks' means would have if their values were independent.
-    spread, deviation = (
-        np.sqrt(blocks[0].sum() * (shares @ steps**2 - (shares @ steps) ** 2)),
-        max(float(means.std()), 1e-9),
-    )
+    spread = np.sqrt(blocks[0].sum() * (shares @ steps**2 - (shares @ steps) ** 2))
+    deviation = max(float(means.std()), 1e-9)
     scores = spread / deviation * (means - means.mean()) / deviation
     start, choices = rng.integers(24), np.empty((24, days, 60), np.intp)
     for hour in range(24):
         weights = np.exp(COURSE * np.sin(2 * np.pi * (hour + start) / 24) * np.clip(scores, -3, 3))
         choices[hour] = rng.choice(len(blocks), (days, 60), p=weights / weights.sum())
     return choices.transpose(1, 0, 2).ravel()
-
-
-def _days(blocks: NDArray[np.int64], days: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    recorded = blocks.reshape(-1, streams.DAY // 60 // streams.LOAD_MINUTES, blocks.shape[1])
-    chosen: NDArray[np.int64] = recorded[rng.integers(len(recorded), size=days)].reshape(-1, blocks.shape[1])
-    return chosen
 
 
 def odds_moved(counts: NDArray[np.int64], ordered: bool) -> float:

@@ -27,10 +27,8 @@ CORRECTNESS = (Measure("accuracy", MARGIN, 0.8), *GUARDS)  # labels that say no 
 RUNS = 200
 CANARIED = 500  # requests within which a worse challenger must be taken back
 LENGTH = 2500  # pairs of a run, at most
-WORSE, WRONG = (
-    0.03,
-    0.1,
-)  # by which the challenger's accuracy is lower; share of the requests in which the champion is wrong
+WORSE = 0.03  # by which the challenger's accuracy is lower
+WRONG = 0.1  # share of the requests in which the champion is wrong
 SECOND = 2.5  # between two pairs: a step takes its requests' time rather than the clock's
 SWAPPED: Mapping[str, float] = {"worse": 0.0, "equal": 0.5, "better": 1.0, "half": (1 - MARGIN / 2 / WORSE) / 2}
 """Challenger -> share of the pairs in which the releases change places, so that it is as good as it is called."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.metadata import version
@@ -173,12 +174,15 @@ def load_streams(config: BinsFlowConfig, progress: Progress) -> list[Stream]:
 
 
 def _encoder_of(config: BinsFlowConfig, stream: Stream) -> dict[str, Any]:
-    address = stream.config.encoder
+    address, digest = stream.config.encoder, None
+    if address.startswith(CASCADE):
+        with suppress(RegistryError):  # without a champion: making it says so
+            digest = _of_cascade(address)[1]
     return {
         "encoder": address,
         "embedded": asdict(config.embedded) if address == EMBEDDED else None,
         "files": list(contents(config.embedded.start if address == EMBEDDED else address)),
-        "cascade": _cascade_digest(address),
+        "cascade": digest,
         "data": stream.data.fingerprint if stream.data else None,
         "max_length": stream.config.max_length,
         "transformers": version("transformers"),
@@ -245,16 +249,6 @@ def _of_cascade(address: str) -> tuple[Classifier, str]:
     return largest, published.digest
 
 
-def _cascade_digest(address: str) -> str | None:
-    """Return the digest of a cascade's model; None for other encoders, or without a champion: making it says so."""
-    if not address.startswith(CASCADE):
-        return None
-    try:
-        return _of_cascade(address)[1]
-    except RegistryError:
-        return None
-
-
 def _lengths_of(config: BinsFlowConfig, stream: Stream) -> dict[str, Any]:
     return {
         "sources": stream.config.lengths,
@@ -292,25 +286,18 @@ def make_latencies(
     `home`: compiled files lie in a cache below it.
     """
     folder, loaded = cache_folder(home, encoder.digest, configured_class(config)), encoder.load()
-    half = half_to_try(config, stream.data, loaded)
+    half, data = None, stream.data
+    precision = half_of(config.arithmetic, config.device)
+    if precision is not None and data is not None:
+        rows = data.split.profiling[:TESTED]
+        labels = data.labels[rows].astype(np.int64) if loaded.classes and data.classes == loaded.classes else None
+        tried = loaded, data.texts(rows), labels, precision, config.device, config.threads
+        half = Half(precision, lambda: pliant.profiling.bins.accuracy.cost(*tried))
     measured = measure(config, loaded, folder, share(progress, 0, 90), half)
     notes: dict[str, Any] = {"arithmetic": measured.arithmetic}
     if measured.precision != FLOAT32:
         notes |= _score(config, stream.data, loaded, share(progress, 90, 100), measured.precision)
     return measured, notes
-
-
-def half_to_try(config: BinsFlowConfig, data: TextData | None, encoder: Encoder) -> Half | None:
-    """Return the half precision to be tried; None where the settings or the device allow none, or without texts."""
-    precision = half_of(config.arithmetic, config.device)
-    if precision is None or data is None:
-        return None
-    rows = data.split.profiling[:TESTED]
-    texts, device, threads = data.texts(rows), config.device, config.threads
-    labels = data.labels[rows].astype(np.int64) if encoder.classes and data.classes == encoder.classes else None
-    return Half(
-        precision, lambda: pliant.profiling.bins.accuracy.cost(encoder, texts, labels, precision, device, threads)
-    )
 
 
 def _bins_of(config: BinsFlowConfig, stream: Stream) -> dict[str, Any]:
@@ -368,20 +355,13 @@ def run_stream(run: Run, config: BinsFlowConfig, stream: Stream, home: Path) -> 
     lengths = run(LENGTHS, config, stream, encoder)
     latencies = run(LATENCIES, config, stream, encoder, home)
     bins = run(BINS, config, stream, encoder, lengths, latencies, home)
-    if not compiled(bins, home):
+    plan = bins.load()
+    try:  # whether the compiled files that these bins vouch for are there, unaltered
+        verify(cache_folder(home, plan.encoder, plan.device_class), plan.files)
+    except ArtifactError:
         for gone in (latencies, bins):
             gone.store.remove(gone.key)
         latencies = run(LATENCIES, config, stream, encoder, home)
         bins = run(BINS, config, stream, encoder, lengths, latencies, home)
     repeats = stream.data.repeats if stream.data else None
     return StreamResults(stream.name, encoder.noted(repeats=repeats and str(repeats)), lengths, latencies, bins)
-
-
-def compiled(result: StageResult[Bins], home: Path) -> bool:
-    """Whether the compiled files that these bins vouch for are there, unaltered."""
-    bins = result.load()
-    try:
-        verify(cache_folder(home, bins.encoder, bins.device_class), bins.files)
-    except ArtifactError:
-        return False
-    return True

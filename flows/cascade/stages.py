@@ -15,7 +15,6 @@ from importlib.metadata import version
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 import pliant.cascade.evaluate
 import pliant.cascade.plan
@@ -41,7 +40,6 @@ from pliant.latency import LatencyTable
 from pliant.models.artifact import Classifier
 from pliant.progress import Progress, share
 from pliant.training.linear import LinearComparison
-from pliant.training.starts import Start
 from pliant.training.text_data import TextData
 
 SPLITS = ("profiling", "test")
@@ -138,23 +136,17 @@ def make_level(
 ) -> tuple[Classifier, Notes]:
     """Train one classifier; its curves are in the notes."""
     began = time.monotonic()
+    if level.start == "scratch":  # a new vocabulary is made of the fit split alone
+        texts = [text for pair in data.texts(data.split.fit) for text in pair if text is not None]
+        start = pliant.training.starts.scratch(level.scratch, texts)
+    else:
+        start = pliant.training.starts.pretrained(level.start)
     classifier, curves = pliant.training.classifier.train(
-        level.classifier, level.name, data, _start(level, data), config.device, progress
+        level.classifier, level.name, data, start, config.device, progress
     )
     parameters = sum(array.size for array in classifier.weights.values())
-    return classifier, {
-        "seconds": time.monotonic() - began,
-        "parameters": parameters,
-        "curves": asdict(curves),
-    }
-
-
-def _start(level: LevelConfig, data: TextData) -> Start:
-    """Return what the level starts from. A new vocabulary is made of the fit split alone."""
-    if level.start != "scratch":
-        return pliant.training.starts.pretrained(level.start)
-    texts = [text for pair in data.texts(data.split.fit) for text in pair if text is not None]
-    return pliant.training.starts.scratch(level.scratch, texts)
+    seconds = time.monotonic() - began
+    return classifier, {"seconds": seconds, "parameters": parameters, "curves": asdict(curves)}
 
 
 def _outputs_of(config: CascadeFlowConfig, data: TextData, levels: Levels, split: str) -> dict[str, Any]:
@@ -273,16 +265,15 @@ def slowdown(half: Latencies, full: Latencies) -> float:
 
 def cost(half: Outputs, full: Outputs) -> float:
     """Return how many answers fewer `half` gets right than `full`, as a share, of the level that loses most."""
-    tolerance = tolerance_of(full)
-    right = zip(_right(half, tolerance), _right(full, tolerance), strict=True)
-    return max(float(before_R.mean() - after_R.mean()) for after_R, before_R in right)
-
-
-def _right(outputs: Outputs, tolerance: float) -> list[NDArray[np.bool_]]:
-    """Return for every level which texts it answers correctly."""
-    if outputs.classes:
-        return [level.logits.argmax(1) == outputs.labels for level in outputs.levels]
-    return [np.abs(level.logits[:, 0] - outputs.labels) <= tolerance for level in outputs.levels]
+    tolerance, shares = tolerance_of(full), list[list[float]]()
+    for outputs in (half, full):
+        if outputs.classes:
+            right = [level.logits.argmax(1) == outputs.labels for level in outputs.levels]
+        else:
+            right = [np.abs(level.logits[:, 0] - outputs.labels) <= tolerance for level in outputs.levels]
+        shares.append([float(right_R.mean()) for right_R in right])
+    lost: float = max(before - after for after, before in zip(*shares, strict=True))
+    return lost
 
 
 LEVEL = Stage(

@@ -22,7 +22,7 @@ import pliant.training.packing.predictor
 from pliant.errors import InputError
 from pliant.flows.champions import Champion
 from pliant.flows.packing.config import LengthsConfig, PackingFlowConfig
-from pliant.flows.packing.stages import LEAST, Observed, finish, requests_of
+from pliant.flows.packing.stages import Observed, finish, requests_of
 from pliant.flows.stage import Notes, Stage, StageResult
 from pliant.jsonl import Torn, complete_lines
 from pliant.packing.artifact import Generator, Packing, Predictor
@@ -201,16 +201,6 @@ def is_held_out(prompt: str, share: float) -> bool:
     """Whether a prompt belongs to the `share` of all prompts that is held out, by the digest of what it is compared by."""
     mark = sha256(groups.key(prompt)[0].encode(errors="replace")).digest()
     return int.from_bytes(mark[:4]) < share * 2**32
-
-
-def too_little(observed: Observed, loaded: LoadedChampion, least: int) -> str:
-    """Return why nothing can be learnt; empty where something can."""
-    rows = len(observed.output_tokens)
-    if min(rows - least, observed.fit - LEAST, rows - observed.fit - LEAST) < 0:
-        return f"a service has observed {rows} outputs of the champion's generator to learn from, fewer than {least}"
-    if loaded.predictor.data == observed.part(held_out=False).fingerprint:
-        return "nothing was observed since the champion's predictor was trained"
-    return ""
 
 
 def keep_observed(observed: Observed, progress: Progress) -> tuple[Observed, Notes]:

@@ -23,6 +23,7 @@ from pliant.flows.packing.gate import Challenger, challenger_of
 from pliant.flows.packing.learn import LoadedChampion, RetrainData, RetrainResults
 from pliant.flows.packing.publish import register_retrained
 from pliant.flows.packing.reprofile import config_of
+from pliant.flows.packing.stages import LEAST
 from pliant.flows.pipeline import Shown, tasks
 from pliant.flows.release import Publication, Release, merged, open_registry
 from pliant.flows.tasks import system_flow
@@ -121,7 +122,13 @@ def _retrain(config: PackingFlowConfig, loaded: LoadedChampion, path: Path) -> R
     config = config_of(champion, config.device, champion.record(Record).threads, config)
     pipeline = RetrainPipeline(config, tasks(FolderStore(settings.read().store)), loaded, path)
     units = pipeline.load(silent)
-    if why := learn.too_little(units[0].observed, loaded, config.retrain.least):
+    observed, least, why = units[0].observed, config.retrain.least, ""
+    rows = len(observed.output_tokens)
+    if min(rows - least, observed.fit - LEAST, rows - observed.fit - LEAST) < 0:
+        why = f"a service has observed {rows} outputs of the champion's generator to learn from, fewer than {least}"
+    elif loaded.predictor.data == observed.part(held_out=False).fingerprint:
+        why = "nothing was observed since the champion's predictor was trained"
+    if why:
         return Release(False, f"{champion.artifact.name}: {why} ({path})", {}, (), "")
     results = [pipeline.make(unit) for unit in units]
     return pipeline.publish(results, pipeline.verdicts(results, [""]), {})

@@ -84,8 +84,14 @@ def make(
     whole = EvaluationData(outputs, levels, tolerance)
     large = len(levels) - 1
     target = config.target or levels[large].accuracy - config.drop
-    proposed = [*_ours(halves, large, config), *_others(whole, target, config)]
-    candidates = tuple(_proven(candidate, halves[1], config) for candidate in proposed)
+    published = tabi(whole, target, config.tabi)
+    # The published candidate, if one meets the target, every level alone, and all levels together.
+    others = [*([published] if published else []), single(whole, target), *single_levels(whole), voting(whole)]
+    candidates = []
+    for candidate in (*_ours(halves, large, config), *others):
+        evaluation = evaluate(candidate, halves[1])  # on texts that it was not tuned on
+        promised = clopper_pearson(evaluation.correct_R, config.confidence)
+        candidates.append(with_figures(candidate, evaluation, promised))
     return Cascade(
         task=outputs.task,
         classes=outputs.classes,
@@ -93,7 +99,7 @@ def make(
         tolerance=tolerance,
         device=device,
         levels=levels,
-        candidates=candidates[:1] + tuple(sorted(candidates[1:], key=lambda candidate: candidate.seconds)),
+        candidates=(candidates[0], *sorted(candidates[1:], key=lambda candidate: candidate.seconds)),
         target=target,
         confidence=config.confidence,
         test_accuracy={},
@@ -130,30 +136,19 @@ def calibrated(
     levels = []
     for number, name in enumerate(tuning.names):
         level = LevelProfile(name, tuning.classifiers[number], 1.0, (), 0, 0, 0, latency[number], importance[number])
-        fit = _fit_spread if not tuning.classes else _fit_temperature
-        levels.append(_judged(fit(level, tuning, number), proving, number, tolerance))
+        seen, held = tuning.levels[number], proving.levels[number]
+        if tuning.classes:
+            level = replace(level, temperature=temperature(seen.logits, tuning.labels.astype(np.int64)))
+        else:
+            spread = fit_spread(seen.logits[:, 0].astype(np.float64), tuning.labels, seen.length)
+            level = replace(level, spread=spread)
+        answer_RK = answers(level, tolerance, held.logits, held.length)
+        correct_R = EvaluationData(proving, (), tolerance).correct(answer_RK)
+        before = error = error_of(confidence(answer_RK, not proving.classes), correct_R)
+        if proving.classes:
+            before = calibration_error(softmax(held.logits, 1.0), proving.labels.astype(np.int64))
+        levels.append(replace(level, accuracy=float(correct_R.mean()), error_before=before, error=error))
     return tuple(levels)
-
-
-def _fit_temperature(level: LevelProfile, tuning: Outputs, number: int) -> LevelProfile:
-    fitted = temperature(tuning.levels[number].logits, tuning.labels.astype(np.int64))
-    return replace(level, temperature=fitted)
-
-
-def _fit_spread(level: LevelProfile, tuning: Outputs, number: int) -> LevelProfile:
-    saved = tuning.levels[number]
-    return replace(level, spread=fit_spread(saved.logits[:, 0].astype(np.float64), tuning.labels, saved.length))
-
-
-def _judged(level: LevelProfile, proving: Outputs, number: int, tolerance: float) -> LevelProfile:
-    saved = proving.levels[number]
-    answer_RK = answers(level, tolerance, saved.logits, saved.length)
-    correct_R = EvaluationData(proving, (), tolerance).correct(answer_RK)
-    error = error_of(confidence(answer_RK, not proving.classes), correct_R)
-    before = error
-    if proving.classes:
-        before = calibration_error(softmax(saved.logits, 1.0), proving.labels.astype(np.int64))
-    return replace(level, accuracy=float(correct_R.mean()), error_before=before, error=error)
 
 
 def _ours(halves: tuple[EvaluationData, EvaluationData], large: int, config: PlanConfig) -> list[Candidate]:
@@ -167,15 +162,3 @@ def _ours(halves: tuple[EvaluationData, EvaluationData], large: int, config: Pla
     for name, candidate in zip(named, candidates, strict=True):
         seen.setdefault((candidate.levels, candidate.gates), replace(candidate, name=name))
     return list(seen.values())
-
-
-def _others(data: EvaluationData, target: float, config: PlanConfig) -> list[Candidate]:
-    """Return the published candidate, if one meets the target, every level alone, and all levels together."""
-    published = tabi(data, target, config.tabi)
-    return [*([published] if published else []), single(data, target), *single_levels(data), voting(data)]
-
-
-def _proven(candidate: Candidate, proving: EvaluationData, config: PlanConfig) -> Candidate:
-    """Return the candidate with its figures on texts that it was not tuned on."""
-    evaluation = evaluate(candidate, proving)
-    return with_figures(candidate, evaluation, clopper_pearson(evaluation.correct_R, config.confidence))

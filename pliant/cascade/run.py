@@ -104,7 +104,10 @@ def _answer(
         gate = candidate.gates[number]
         if np.isnan(judge(gate, answer_RK, draw_1, not cascade.classes)[0]):
             break
-        text = _shortened(text, steps[-1], gate)
+        former = steps[-1]
+        if former.importance is not None:
+            kept_W = kept_words(former.importance, former.reading.words, gate.pruning)
+            text = shorten(*text, former.reading.spans, kept_W)
         steps.append(_step(cascade, models, following, text, candidate.gates[number + 1 : number + 2]))
         answer_RK, level = combine(gate, answer_RK, steps[-1].answer_RK), following
     lengths = tuple(len(step.reading.ids) for step in steps)
@@ -122,10 +125,3 @@ def _step(cascade: Cascade, models: Models, level: int, text: Text, gates: Seque
     length_R = np.array([len(reading.ids)])
     answer_RK = answers(cascade.levels[level], cascade.tolerance, np.asarray(ran.logits[0])[None], length_R)
     return _Step(reading, answer_RK, ran.importance[0] if ran.importance is not None else None)
-
-
-def _shortened(text: Text, step: _Step, gate: Gate) -> Text:
-    if step.importance is None:
-        return text
-    kept_W = kept_words(step.importance, step.reading.words, gate.pruning)
-    return shorten(*text, step.reading.spans, kept_W)

@@ -153,11 +153,6 @@ class AdaptivePolicy:
     def __len__(self) -> int:
         return len(self._requests)
 
-    @property
-    def batches(self) -> int:
-        """Number of batches that all waiting requests would make if they were of one kind."""
-        return -(-len(self._requests) // self._config.max_batch)
-
     def add(self, request: Request, now: float, again: bool = False) -> None:
         check_tasks(self._knowledge, (request.task,))
         key = self._key(request)

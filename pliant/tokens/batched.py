@@ -71,11 +71,6 @@ class Queue:
         """Waiting batches by earliest deadline."""
         return sorted(self._batches, key=lambda batch: batch.earliest)
 
-    @property
-    def count(self) -> int:
-        """Number of waiting batches."""
-        return len(self._batches)
-
     def add(self, request: Request) -> None:
         """Add a request to the newest batch that fits, or to a new one (Algorithm 1)."""
         batch = next((b for b in reversed(self._batches) if self._fits(b, request)), None)
@@ -218,10 +213,6 @@ class BatchedPolicy:
 
     def __len__(self) -> int:
         return len(self._queue)
-
-    @property
-    def batches(self) -> int:
-        return self._queue.count
 
     def add(self, request: Request, now: float, again: bool = False) -> None:
         check_tasks(self._knowledge, (request.task,))

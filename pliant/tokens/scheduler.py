@@ -182,10 +182,6 @@ class Policy(Protocol):
     def __len__(self) -> int:
         """Return the number of waiting requests."""
 
-    @property
-    def batches(self) -> int:
-        """Number of waiting batches."""
-
     def add(self, request: Request, now: float, again: bool = False) -> None:
         """Add a request that arrived, or (`again`) one whose launch failed. Raises `InputError` for an unknown task."""
 
@@ -245,11 +241,6 @@ class TokensScheduler:
     def waiting(self) -> int:
         """Number of waiting requests."""
         return len(self._policy)
-
-    @property
-    def batches_waiting(self) -> int:
-        """Number of waiting batches."""
-        return self._policy.batches
 
     @property
     def slowdown(self) -> float:

@@ -1,4 +1,4 @@
-"""One small bins service for the attacks that any service would do for."""
+"""Small services for the attacks that any service would do for, and for those on pictures."""
 
 from __future__ import annotations
 
@@ -11,4 +11,10 @@ from qa.grounds import served
 def service(tmp_path_factory):
     folder = tmp_path_factory.mktemp("attacked")
     with served("bins", folder, journal=folder / "journal.jsonl") as service:
+        yield service
+
+
+@pytest.fixture(scope="module")
+def tokens(tmp_path_factory):
+    with served("tokens", tmp_path_factory.mktemp("attacked")) as service:
         yield service

@@ -13,19 +13,21 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, repeat, takewhile
+from operator import mul
 from statistics import median
 from typing import Any
 
 import numpy as np
 import psutil
 
+from qa.targets import say
+
 PATIENCE = 10.0  # seconds that a client waits
-TIMES = (2, 4)  # of the most answers in time per second
 STEP = 1.35  # from one rate to the next, in search of the best
 PAST = 2  # rates that must be worse than the best before the search ends
 FIRST, LAST = 40.0, 5000.0  # requests a second that are offered, the least and the most
 PAUSE = 1.0  # seconds between two rates
-HEADINGS = ("requests/s", "sent", "in time", "late", "refused", "in time over the best rate", "clients behind, s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,66 +179,47 @@ def leave_a_core(supervisor: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Overload:
-    """What came of each rate: in search of the best one, then in rounds at that one and at `TIMES` as many answers."""
+    """What came of each rate: in search of the best one, then in rounds at that one and at multiples of its answers."""
 
-    message: Message
     seconds: float
-    search: Sequence[tuple[float, Answers]]
-    rounds: Sequence[dict[int, Answers]] = field(default_factory=tuple)
-
-    @property
-    def best(self) -> float:
-        """Return the rate with the most answers in time."""
-        return max(self.search, key=lambda pair: pair[1].useful)[0]
+    search: dict[float, Answers] = field(default_factory=dict)
+    rounds: list[dict[int, Answers]] = field(default_factory=list)
 
     def rate(self, times: int) -> float:
-        """Return the rate of `times`; 1: the best one, else so many times the answers that it had in time."""
-        return self.best if times == 1 else times * max(row.useful for _, row in self.search) / self.seconds
+        """Return the rate of `times`; 1: the one with the most answers in time, else so many times those."""
+        best = max(self.search, key=lambda rate: self.search[rate].useful)
+        return best if times == 1 else times * self.search[best].useful / self.seconds
 
     def share(self, times: int) -> float:
         """Return the answers in time at so many times, over those at the best rate in the same round, in the median."""
         return median(row[times].useful / max(row[1].useful, 1) for row in self.rounds)
 
-    def false(self) -> float:
-        """Return the share of all answers that said `on_time` and were late."""
-        rows = [row for _, row in self.search] + [row for each in self.rounds for row in each.values()]
-        return sum(row.false for row in rows) / max(sum(row.answered for row in rows), 1)
-
-    def table(self) -> list[tuple[str, ...]]:
-        """Return the rows under HEADINGS, the medians of the rounds."""
-        rows = []
-        for times in (1, *TIMES):
-            each = [row[times] for row in self.rounds]
-            counts = ("sent", "useful", "late", "refused")
-            values = [[getattr(answers, name) for answers in each] for name in counts]
-            cells = [f"{median(value) / self.seconds:.0f}/s" for value in values]
-            lag = f"{max(answers.lag for answers in each):.2f}"
-            rows.append((f"{self.rate(times):.0f}", *cells, f"{self.share(times):.2f}", lag))
-        return rows
+    def total(self, figure: str) -> int:
+        """Return the sum of a figure over all rates and rounds."""
+        rows = [*self.search.values(), *(row for each in self.rounds for row in each.values())]
+        return sum(getattr(row, figure) for row in rows)
 
 
-def measure(url: str, message: Message, seconds: float, rounds: int) -> Overload:
-    """Look for the rate at which most answers are in time, then offer that and more in turns."""
+def measure(
+    url: str, message: Message, seconds: float, rounds: int, times: Sequence[int], rates: Sequence[float] = ()
+) -> Overload:
+    """Look for the rate at which most answers are in time, among these or anew, then offer that and more in turns."""
     host, port = url.removeprefix("http://").split(":")
-    address = (host, int(port))
-    search: list[tuple[float, Answers]] = []
-    rate = FIRST
-    while rate <= LAST and not _is_past(search):
-        search.append((rate, offered(address, message, rate, seconds)))
+    result = Overload(seconds)
+
+    def offer_at(rate: float, what: str) -> Answers:
+        answers = offered((host, int(port)), message, rate, seconds)
+        say(f"{what}, {rate:.0f}/s: {answers}")
         time.sleep(PAUSE)
-        rate *= STEP
-    so_far = Overload(message, seconds, search)
-    rows: list[dict[int, Answers]] = []
+        return answers
+
+    for rate in rates or takewhile(LAST.__ge__, accumulate(repeat(STEP), mul, initial=FIRST)):
+        useful = [row.useful for row in result.search.values()]
+        if not rates and len(useful) > PAST and max(useful[-PAST:]) < max(useful[:-PAST]):
+            break  # the latest are all worse than one before them
+        result.search[rate] = offer_at(rate, "search")
     for number in range(rounds):
-        row: dict[int, Answers] = {}
-        for times in sorted((1, *TIMES), reverse=number % 2 == 1):  # so that no rate always follows the same one
-            row[times] = offered(address, message, so_far.rate(times), seconds)
-            time.sleep(PAUSE)
-        rows.append(row)
-    return Overload(message, seconds, search, rows)
-
-
-def _is_past(search: Sequence[tuple[float, Answers]]) -> bool:
-    """Whether the latest rates are all worse than one before them."""
-    useful = [row.useful for _, row in search]
-    return len(useful) > PAST and max(useful[-PAST:]) < max(useful[:-PAST])
+        # In the opposite order every other time, so that no rate always follows the same one.
+        order = sorted((1, *times), reverse=number % 2 == 1)
+        result.rounds.append({each: offer_at(result.rate(each), f"round {number + 1}, {each}x") for each in order})
+    return result

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import urllib.error
-import urllib.request
+from http.client import HTTPException
 from pathlib import Path
 
 import pytest
 
 from pliant.flows.servers import free_port, mlflow_server
 from pliant.flows.settings import Settings
-from qa.targets import refresh_request, say, under_attack
+from qa.targets import exchange, say, under_attack
 from tests.fixtures.bins.published import MlflowPublisher, publish_tiny, settings_for
 from tests.fixtures.live import running
 from tests.fixtures.secret_registries import SECRETS, WAYS, Proxy
@@ -21,20 +20,13 @@ REQUEST = ("POST", "/predict", json.dumps({"inputs": "a dog"}).encode())
 
 def poll(url: str) -> None:
     """Ask for a poll of the registry, for the status, and for a page that is not there."""
-    for request in (refresh_request(url), *(urllib.request.Request(url + path) for path in ("/status", "/nothing"))):
-        answer = _answer(request)
+    for method, path, body in (("POST", "/refresh", b"{}"), ("GET", "/status", None), ("GET", "/nothing", None)):
+        try:
+            answer = exchange(url, method, path, body, timeout=30.0)[2].decode(errors="replace")
+        except (OSError, HTTPException) as error:
+            answer = str(error)
         assert "content-type" not in answer, "the service did not look at its registry"
-        assert not any(secret in answer for secret in SECRETS), f"{request.selector} shows a secret"
-
-
-def _answer(request: urllib.request.Request) -> str:
-    try:
-        with urllib.request.urlopen(request, timeout=30) as response:
-            return str(response.read())
-    except urllib.error.HTTPError as error:
-        return str(error.read())
-    except OSError as error:
-        return str(error)
+        assert not any(secret in answer for secret in SECRETS), f"{path} shows a secret"
 
 
 @pytest.mark.parametrize("way", [way for way in WAYS if way != "postgres"])

@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-import urllib.error
-import urllib.request
 from functools import partial
+from http.client import HTTPException
 
 import pytest
 
-from qa.targets import under_attack
+from qa.targets import exchange, under_attack
 
 REQUEST = ("POST", "/predict", json.dumps({"inputs": "a dog"}).encode())
 BODIES = {
@@ -24,10 +23,8 @@ BODIES = {
 
 
 def send(url: str, kind: str) -> None:
-    body = BODIES[kind].encode()
-    request = urllib.request.Request(f"{url}/predict", body, {"content-type": "application/json"}, method="POST")
-    with contextlib.suppress(OSError, urllib.error.URLError):
-        urllib.request.urlopen(request, timeout=30).read()
+    with contextlib.suppress(OSError, HTTPException):
+        exchange(url, "POST", "/predict", BODIES[kind].encode(), timeout=30.0)
     time.sleep(0.1)
 
 

@@ -6,22 +6,15 @@ import contextlib
 import http.client
 import json
 from functools import partial
-from typing import Any
 from uuid import uuid4
 
 import pytest
 
 from qa import grounds
-from qa.targets import bearer, exchange, make_keys, under_attack
+from qa.targets import bearer, make_keys, send, under_attack
 from tests.fixtures.cascade.published import SURE
 
 ASK = json.dumps({"task": "colours", "texts": [SURE], "deadline": 30.0}).encode()
-
-
-def send(url: str, key: str, method: str, path: str, value: object = None) -> tuple[int, Any]:
-    body = None if value is None else json.dumps(value).encode()
-    status, _, content = exchange(url, method, path, body, bearer(key))
-    return status, json.loads(content)
 
 
 def guess(url: str, key: str) -> None:

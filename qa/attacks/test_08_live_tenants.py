@@ -13,9 +13,8 @@ import json
 import multiprocessing
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,55 +67,43 @@ class Client:
         return int(answer.split()[1])
 
 
-async def _offer(
-    address: str, load: Sequence[tuple[float, str]], keys: Mapping[str, str], begin: float
-) -> list[Reached]:
-    client, tasks = Client(address), []
-
-    async def ask(tenant: str, at: float) -> Reached:
-        status = await client.ask(keys.get(tenant, ""))
-        return Reached(tenant, at, status, time.monotonic() - begin - at)
-
-    for at, tenant in load:
-        await asyncio.sleep(max(0.0, begin + at - time.monotonic()))
-        tasks.append(asyncio.create_task(ask(tenant, at)))
-    return list(await asyncio.gather(*tasks))
-
-
 def offer(address: str, load: Sequence[tuple[float, str]], keys: Mapping[str, str], begin: float) -> list[Reached]:
     """Send requests at their times after `begin`, on the machine's monotonic clock; run in a process of its own."""
+
+    async def send_all() -> list[Reached]:
+        client, tasks = Client(address), []
+
+        async def ask(tenant: str, at: float) -> Reached:
+            status = await client.ask(keys.get(tenant, ""))
+            return Reached(tenant, at, status, time.monotonic() - begin - at)
+
+        for at, tenant in load:
+            await asyncio.sleep(max(0.0, begin + at - time.monotonic()))
+            tasks.append(asyncio.create_task(ask(tenant, at)))
+        return list(await asyncio.gather(*tasks))
+
     gc.disable()
     try:
-        return asyncio.run(_offer(address, load, keys, begin))
+        return asyncio.run(send_all())
     finally:
         gc.enable()
 
 
-async def _saturate(address: str, seconds: float) -> float:
-    client, answers = Client(address), 0
-    end = time.monotonic() + seconds
-
-    async def go_on() -> int:
-        count = 0
-        while time.monotonic() < end:
-            count += await client.ask("") == 200
-        return count
-
-    answers = sum(await asyncio.gather(*(go_on() for _ in range(CLOSED))))
-    return answers / seconds
-
-
 def saturate(address: str, seconds: float) -> float:
     """Return the answers a second while `CLOSED` requests are always on their way."""
-    return asyncio.run(_saturate(address, seconds))
 
+    async def ask_all() -> int:
+        client, end = Client(address), time.monotonic() + seconds
 
-@contextmanager
-def clients() -> Iterator[ProcessPoolExecutor]:
-    """Two processes that have imported everything."""
-    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
-        list(pool.map(time.sleep, (2.0, 2.0)))
-        yield pool
+        async def ask_on() -> int:
+            count = 0
+            while time.monotonic() < end:
+                count += await client.ask("") == 200
+            return count
+
+        return sum(await asyncio.gather(*(ask_on() for _ in range(CLOSED))))
+
+    return asyncio.run(ask_all()) / seconds
 
 
 def reach(
@@ -156,7 +143,8 @@ def services(tmp_path_factory):
 def test_the_others_do_not_notice_a_tenant_at_ten_times_its_share(services):
     shared, keys, nameless = services
     rows = []
-    with clients() as pool:
+    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
+        list(pool.map(time.sleep, (2.0, 2.0)))  # both processes have imported everything
         address = nameless.url.removeprefix("http://")
         capacity = max(pool.submit(saturate, address, 5.0).result() for _ in range(2))
         say(f"the device answers {capacity:.0f} requests a second")

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from pliant.outcomes.files import folder_of, read_labels
-from qa.attacks.test_07_outcomes import ASK, send
+from qa.attacks.test_07_outcomes import ASK
 from qa.attacks.test_13_journals import kill, until_killed
-from qa.targets import Targets, make_keys
+from qa.targets import Targets, make_keys, send
 from tests.fixtures.cascade.published import MlflowPublisher, publish_tiny, settings_for
 
 ROUNDS, CLIENTS, SECONDS = 3, 4, 4.0

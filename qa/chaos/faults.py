@@ -7,7 +7,7 @@ import contextlib
 import resource
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -53,14 +53,13 @@ class Victim:
     @property
     def main(self) -> psutil.Process:
         """The process that holds the event loop."""
-        held = [process for process in self.family if process.is_running() and _listens(process, self.address[1])]
+        held = []
+        for process in self.family:
+            with suppress(psutil.Error):
+                sockets = process.net_connections()
+                ports = [each.laddr.port for each in sockets if each.status == psutil.CONN_LISTEN]
+                held += [process] if self.address[1] in ports else []
         return max(held or [psutil.Process(self.service.process.pid)], key=lambda process: process.memory_info().rss)
-
-
-def _listens(process: psutil.Process, port: int) -> bool:
-    with suppress(psutil.Error):
-        return any(sock.status == psutil.CONN_LISTEN and sock.laddr.port == port for sock in process.net_connections())
-    return False
 
 
 Fault = Callable[[Victim, np.random.Generator], contextlib.AbstractContextManager[None]]
@@ -109,19 +108,19 @@ def killed_helper(victim: Victim, draw: np.random.Generator) -> Iterator[None]:
 @contextmanager
 def full_disk(victim: Victim, draw: np.random.Generator) -> Iterator[None]:
     """Let every write of the service's processes to a file fail, as on a full disk."""
-    _limit_files(victim.family, full=True)
+
+    def limit_files(full: bool) -> None:
+        """Let files grow no more, or again; of a process that has started meanwhile, too."""
+        for process in victim.family:
+            with suppress(psutil.NoSuchProcess):
+                _, most = process.rlimit(resource.RLIMIT_FSIZE)
+                process.rlimit(resource.RLIMIT_FSIZE, (0 if full else most, most))
+
+    limit_files(full=True)
     try:
         yield
     finally:
-        _limit_files(victim.family, full=False)
-
-
-def _limit_files(family: Sequence[psutil.Process], full: bool) -> None:
-    """Let files grow no more, or again; of a process that has started meanwhile, too."""
-    for process in family:
-        with suppress(psutil.NoSuchProcess):
-            _, most = process.rlimit(resource.RLIMIT_FSIZE)
-            process.rlimit(resource.RLIMIT_FSIZE, (0 if full else most, most))
+        limit_files(full=False)
 
 
 @contextmanager

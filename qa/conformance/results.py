@@ -56,14 +56,12 @@ def table(rows: Sequence[Row]) -> str:
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ["  ".join(text.ljust(width) for text, width in zip(each, widths, strict=True)).rstrip() for each in cells]
     lines.insert(1, "  ".join("-" * width for width in widths))
-    return "\n".join([*lines, *(note for row in rows for note in _notes(row))]) + "\n"
-
-
-def _notes(row: Row) -> list[str]:
-    name = f"{row.client} against {row.system}"
-    notes = [f"{name}: {row.result}: {row.reason}"] if row.reason else []
-    notes += [f"{name}: {FAILED}: {step.did}: {step.detail}" for step in row.steps if step.ok is False]
-    return notes + [f"{name}: left out: {step.did}: {step.detail}" for step in row.steps if step.ok is None]
+    for row in rows:
+        name = f"{row.client} against {row.system}"
+        lines += [f"{name}: {row.result}: {row.reason}"] if row.reason else []
+        lines += [f"{name}: {FAILED}: {step.did}: {step.detail}" for step in row.steps if step.ok is False]
+        lines += [f"{name}: left out: {step.did}: {step.detail}" for step in row.steps if step.ok is None]
+    return "\n".join(lines) + "\n"
 
 
 def status(rows: Sequence[Row]) -> int:

@@ -60,11 +60,14 @@ class Runner:
     def run(self, clients: Sequence[Client]) -> Iterator[Row]:
         """Yield a row for each client, system by system. A service that does not start fails its clients."""
         for system in SYSTEMS:
-            ours = [client for client in clients if client.system == system]
-            if not ours:
-                continue
-            installed, rows = self._install(ours)
-            yield from rows
+            installed = list[tuple[Client, Path]]()
+            for client in clients:
+                if client.system == system:
+                    say(f"{client.name}: its environment")
+                    try:
+                        installed.append((client, self._python(client)))
+                    except (NotInstalledError, PliantError) as error:
+                        yield Row(client.name, "", client.system, (), str(error), installed=False)
             if not installed:
                 continue
             say(f"{system}: starting its service")
@@ -77,17 +80,12 @@ class Runner:
                 reason = f"the service of {system} did not start: {error}"
                 yield from (Row(client.name, "", system, (), reason) for client, _ in installed)
             finally:
-                keep_log(folder)
-
-    def _install(self, clients: Sequence[Client]) -> tuple[list[tuple[Client, Path]], list[Row]]:
-        installed, rows = list[tuple[Client, Path]](), list[Row]()
-        for client in clients:
-            say(f"{client.name}: its environment")
-            try:
-                installed.append((client, self._python(client)))
-            except (NotInstalledError, PliantError) as error:
-                rows.append(Row(client.name, "", client.system, (), str(error), installed=False))
-        return installed, rows
+                # All but its log goes: a registry holds a model's weights several times.
+                for path in folder.iterdir():
+                    if path.is_dir():
+                        shutil.rmtree(path, ignore_errors=True)
+                    elif path.suffix != ".log":
+                        path.unlink(missing_ok=True)
 
     def _python(self, client: Client) -> Path:
         if client.name != VLLM:
@@ -184,15 +182,6 @@ def empty(folder: Path) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     return folder
-
-
-def keep_log(folder: Path) -> None:
-    """Remove all of a service's folder but its log: a registry holds a model's weights several times."""
-    for path in folder.iterdir():
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        elif path.suffix != ".log":
-            path.unlink(missing_ok=True)
 
 
 def kill_group(leader: int) -> None:

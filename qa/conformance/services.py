@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pliant.registry.names import PACKING_GENERATOR, PACKING_PREDICTOR, PACKING_PREFIX
+from pliant.serving.settings import Settings
+from tests.fixtures.bins import published as bins
+from tests.fixtures.cascade import published as cascade
 from tests.fixtures.live import running
+from tests.fixtures.packing import published as packing
+from tests.fixtures.tokens import published as tokens
 
 REAL_MODEL = "PLIANT_SMOLLM2"
 """The environment variable that names a folder with config.json, tokenizer.json and weights of a language model."""
@@ -35,68 +41,47 @@ class LiveService:
 
 @contextmanager
 def live(system: str, folder: Path) -> Iterator[LiveService]:
-    """Publish the models of a system into a registry in `folder`, serve them, and stop the service at the end."""
-    with _PUBLISHED[system](folder) as service:
-        yield service
+    """Publish tiny models into a registry in `folder`, start a service of them, and stop it at the end."""
+    model_folder = None
+    match system:
+        case "packing":
+            settings, model, model_folder = _packing(folder)
+        case "bins":
+            publisher, model = bins.MlflowPublisher(folder), "meanings"
+            bins.publish_compiled(publisher, folder / "home", model)
+            bins.publish_tiny(publisher, "colours", "ranks")
+            settings = bins.settings_for(folder)
+        case "cascade":
+            cascade.publish_tiny(cascade.MlflowPublisher(folder))
+            settings, model = cascade.settings_for(folder), "colours"
+        case _:
+            tokens.publish_all(folder, packing.DEVICE)
+            settings, model = tokens.settings_for(folder), "digits"
+    with running(settings, folder) as service:
+        yield LiveService(system, service.url, model, model_folder)
 
 
-@contextmanager
-def _packing(folder: Path) -> Iterator[LiveService]:
-    from pliant.registry.names import PACKING_GENERATOR, PACKING_PREDICTOR, PACKING_PREFIX
-    from tests.fixtures.packing import published
+def _packing(folder: Path) -> tuple[Settings, str, Path]:
+    """Publish the language model; return the service's settings, the model's name and its folder."""
+    from pliant.training.packing.generator import load
 
     given = os.environ.get(REAL_MODEL)
     model_folder = Path(given).resolve() if given else write_tiny_model(folder / "model")
-    generator = _generator(model_folder)
-    publisher = published.MlflowPublisher(folder)
+    generator = load(f"path:{model_folder}")
+    publisher = packing.MlflowPublisher(folder)
     digest = publisher.publish(PACKING_GENERATOR + generator.name, generator)
-    predictor = replace(published.predictor(digest), name=generator.name)
+    predictor = replace(packing.predictor(digest), name=generator.name)
     predictor_digest = publisher.publish(PACKING_PREDICTOR + generator.name, predictor)
-    memory = replace(published.MEMORY, pages=PAGES, page_tokens=PAGE_TOKENS, step_tokens=256)
-    fields: Mapping[str, Any] = {"memory": memory, "kv_bytes": _token_bytes(generator.config)}
-    plan = replace(published.packing(digest, predictor_digest, **fields), name=generator.name)
-    publisher.publish(PACKING_PREFIX + generator.name, plan)
-    settings = published.settings_for(folder, any_profile=True, launch_limit=60.0, predict_limit=1.0)
-    with running(settings, folder) as service:
-        yield LiveService("packing", service.url, generator.name, model_folder)
-
-
-@contextmanager
-def _bins(folder: Path) -> Iterator[LiveService]:
-    from tests.fixtures.bins import published
-
-    publisher = published.MlflowPublisher(folder)
-    published.publish_compiled(publisher, folder / "home", "meanings")
-    published.publish_tiny(publisher, "colours", "ranks")
-    with running(published.settings_for(folder), folder) as service:
-        yield LiveService("bins", service.url, "meanings", None)
-
-
-@contextmanager
-def _cascade(folder: Path) -> Iterator[LiveService]:
-    from tests.fixtures.cascade import published
-
-    published.publish_tiny(published.MlflowPublisher(folder))
-    with running(published.settings_for(folder), folder) as service:
-        yield LiveService("cascade", service.url, "colours", None)
-
-
-@contextmanager
-def _tokens(folder: Path) -> Iterator[LiveService]:
-    from tests.fixtures.packing.published import DEVICE
-    from tests.fixtures.tokens import published
-
-    published.publish_all(folder, DEVICE)
-    with running(published.settings_for(folder), folder) as service:
-        yield LiveService("tokens", service.url, "digits", None)
-
-
-_PUBLISHED: Mapping[str, Callable[[Path], Any]] = {
-    "packing": _packing,
-    "bins": _bins,
-    "cascade": _cascade,
-    "tokens": _tokens,
-}
+    memory = replace(packing.MEMORY, pages=PAGES, page_tokens=PAGE_TOKENS, step_tokens=256)
+    fields = json.loads(generator.config)
+    heads = fields["num_attention_heads"]
+    width = fields.get("head_dim") or fields["hidden_size"] // heads
+    # Bytes of one token's keys and values in all layers, as float32.
+    kv_bytes = 2 * 4 * int(fields["num_hidden_layers"] * fields.get("num_key_value_heads", heads) * width)
+    plan = packing.packing(digest, predictor_digest, memory=memory, kv_bytes=kv_bytes)
+    publisher.publish(PACKING_PREFIX + generator.name, replace(plan, name=generator.name))
+    settings = packing.settings_for(folder, any_profile=True, launch_limit=60.0, predict_limit=1.0)
+    return settings, generator.name, model_folder
 
 
 def write_tiny_model(folder: Path) -> Path:
@@ -122,17 +107,3 @@ def write_tiny_model(folder: Path) -> Path:
     model.generation_config.eos_token_id = model.generation_config.pad_token_id = LLAMA["eos_token_id"]
     model.save_pretrained(folder)
     return folder
-
-
-def _generator(folder: Path) -> Any:
-    from pliant.training.packing.generator import load
-
-    return load(f"path:{folder}")
-
-
-def _token_bytes(config: str) -> int:
-    """Return the bytes of one token's keys and values in all layers, as float32."""
-    fields = json.loads(config)
-    heads = fields["num_attention_heads"]
-    width = fields.get("head_dim") or fields["hidden_size"] // heads
-    return 2 * 4 * int(fields["num_hidden_layers"] * fields.get("num_key_value_heads", heads) * width)

@@ -14,15 +14,15 @@ import pandas as pd
 import pytest
 
 from pliant.cascade.plan import PlanConfig as CascadePlanConfig
+from pliant.flows.bins.champions import Record as BinsRecord
 from pliant.flows.bins.config import BinsFlowConfig
 from pliant.flows.bins.publish import bins_package, encoder_package
-from pliant.flows.bins.publish import record as bins_record
 from pliant.flows.cascade.champions import Record, Saved
 from pliant.flows.cascade.publish import level_package, task_package
+from pliant.flows.packing.champions import Record as PackingRecord
 from pliant.flows.packing.config import PackingFlowConfig, PlanConfig
 from pliant.flows.packing.plan import choose
 from pliant.flows.packing.publish import generator_package, plan_package, predictor_package
-from pliant.flows.packing.publish import record as packing_record
 from pliant.packing.scheduling.reference import ReferenceConfig
 from pliant.profiling.cascade.latency import LatencyConfig
 from pliant.registry import codec
@@ -93,8 +93,10 @@ def publish_bins(registry: MlflowRegistry, folder: Path) -> None:
     named = {"classes": classes, "sentences": replace(sentences, name="sentences"), "things": some_bins()}
     for name, artifact in named.items():
         codec.save(artifact, folder / name)
+    config = BinsFlowConfig()
+    record = BinsRecord(config.engine, config.latency, config.edges, config.threads)
     encoders = [encoder_package(named[name], folder / name, {}) for name in ("classes", "sentences")]
-    publish(registry, *encoders, bins_package(some_bins(), 1, folder / "things", notes, bins_record(BinsFlowConfig())))
+    publish(registry, *encoders, bins_package(some_bins(), 1, folder / "things", notes, record))
 
 
 def publish_cascades(registry: MlflowRegistry, folder: Path) -> None:
@@ -118,7 +120,8 @@ def publish_packing(registry: MlflowRegistry, folder: Path) -> None:
     for name, artifact in {"generator": generator, "predictor": some_predictor(), "plan": some_packing()}.items():
         codec.save(artifact, folder / name)
     short = (PlanConfig(levels=(1.0,), patience=(1.5,)), ReferenceConfig((0.5,), (1.2,), 20))
-    choice, record = choose(some_packing(), CONTEXT, *short), packing_record(PackingFlowConfig())
+    config, choice = PackingFlowConfig(), choose(some_packing(), CONTEXT, *short)
+    record = PackingRecord(config.memory, config.steps, config.plan, config.reference, config.threads)
     publish(
         registry,
         generator_package("things", generator, folder / "generator", {}),

@@ -142,7 +142,7 @@ def _follow(system: str, plan: Plan, given: Server, progress: Progress) -> tuple
         address = stack.enter_context(serving(system, 0, project, journal=journal, **options))
         follower = Follower(project.home, system, show)
         stack.enter_context(follower.running(address + plan.status))
-        clients = Clients(address, plan.speech, plan.before, plan.rate, DEADLINE, follower.clock.start)
+        clients = Clients(address, plan.speech, plan.before, plan.rate, DEADLINE, follower.start)
         stack.enter_context(clients.running())
         for number, planted in enumerate(plan.planted):
             course = Course(planted.name, planted.known)
@@ -154,7 +154,7 @@ def _follow(system: str, plan: Plan, given: Server, progress: Progress) -> tuple
                 _Pursuit(system, given, follower, clients, course).run()
             except (MissedError, PliantError) as error:
                 course.trouble = str(error)
-                show(f"{follower.clock.now():6.1f} s  {planted.name}: {error}")
+                show(f"{follower.now():6.1f} s  {planted.name}: {error}")
             progress(number + 1, len(plan.planted))
         show(f"{clients.labels} labels were taken, {clients.refused_labels} were not")
     for failure in clients.failures[:5]:
@@ -185,7 +185,7 @@ class _Pursuit:
     def __init__(self, system: str, given: Server, follower: Follower, clients: Clients, course: Course) -> None:
         self._system, self._given, self._follower, self._clients = system, given, follower, clients
         self._course, self._seen = course, set[str]()
-        self._at, self._wall = follower.clock.now(), time.time()
+        self._at, self._wall = follower.now(), time.time()
         self._next_look = 0.0
 
     def run(self) -> None:
@@ -203,7 +203,7 @@ class _Pursuit:
         follower.mark("served", f"release {course.release} answers, {course.served:.0f} s after the change")
 
     def _wait(self, what: str, ready: Callable[[], T | None]) -> T:
-        left = LIMIT - (self._follower.clock.now() - self._at)
+        left = LIMIT - (self._follower.now() - self._at)
         return self._follower.wait(what, max(left, 1.0), ready, self._clients)
 
     def _alarm(self) -> tuple[float, Event] | None:
@@ -218,8 +218,8 @@ class _Pursuit:
         # Another alarm may have made a newer challenger, which is followed instead.
         if ours := [pair for pair, reason in reasons if reason.startswith(ENDS) and SUPERSEDED not in reason]:
             return ours[0]
-        if self._follower.clock.now() >= self._next_look:
-            self._next_look = self._follower.clock.now() + LOOK_SECONDS
+        if self._follower.now() >= self._next_look:
+            self._next_look = self._follower.now() + LOOK_SECONDS
             self._note_runs()
         return None
 

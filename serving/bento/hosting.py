@@ -32,11 +32,17 @@ from pliant.serving.bento.bentoml_patches import (
     switch_off_tracing,
 )
 from pliant.serving.bento.supervisor import listening, prepare, report_end_shortly, wait_for_release
-from pliant.serving.http.access.access import AccessMiddleware, Gate, TenantMetrics
-from pliant.serving.http.access.settings import access_of, check_access, names, show_certificate
-from pliant.serving.http.app import asks_for_prediction
+from pliant.serving.http.access.access import (
+    AccessMiddleware,
+    Gate,
+    TenantMetrics,
+    access_of,
+    check_access,
+    names,
+    show_certificate,
+)
+from pliant.serving.http.app import RequestIdMiddleware, UnknownPathMiddleware, asks_for_prediction
 from pliant.serving.http.door.door import Door, install
-from pliant.serving.http.middleware import RequestIdMiddleware, UnknownPathMiddleware
 from pliant.serving.monitoring import logs
 from pliant.serving.tracing.middleware import TracingMiddleware, wants_traces
 

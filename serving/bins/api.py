@@ -68,14 +68,20 @@ from pliant.serving.http import openai, tei
 from pliant.serving.http.access.access import client_of
 from pliant.serving.http.api_errors import ApiError, ErrorShape, error_response
 from pliant.serving.http.app import (
+    OpenaiErrorAnswer,
+    OpenaiModels,
+    Score,
+    TeiError,
     add_refresh,
     add_status,
     arrival,
     complete,
     endpoint_of,
+    errors,
     guarded,
     json_response,
     new_app,
+    route_options,
 )
 from pliant.serving.http.bodies import (
     check_count,
@@ -101,7 +107,6 @@ from pliant.serving.http.oip.models import (
 from pliant.serving.http.oip.models import texts as text_tensor
 from pliant.serving.http.oip.models import texts_of as tensor_texts
 from pliant.serving.http.oip.routes import add_oip, close_oip, shape_of
-from pliant.serving.http.schemas import OpenaiErrorAnswer, OpenaiModels, Score, TeiError, errors, route_options
 from pliant.serving.http.tei import Cut
 
 DEADLINE = "x-pliant-deadline"

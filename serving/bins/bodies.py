@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, Tag, WithJsonSchema
 
+from pliant.serving.http.app import Artifact, CommonStatus, ServingDevice
 from pliant.serving.http.bodies import BY_SHAPE, BY_TYPE, FIRST_ERROR, CleanText, Lenient, VisibleText, or_none, refused
-from pliant.serving.http.schemas import Artifact, CommonStatus, ServingDevice
 from pliant.serving.http.tei import Cut, PredictBody
 
 ID_LIMIT = 2**32  # token ids are below it

@@ -40,14 +40,18 @@ from pliant.serving.http import tei
 from pliant.serving.http.access.access import client_of
 from pliant.serving.http.api_errors import ApiError, error_response
 from pliant.serving.http.app import (
+    Score,
+    TeiError,
     add_refresh,
     add_status,
     arrival,
     complete,
     endpoint_of,
+    errors,
     guarded,
     json_response,
     new_app,
+    route_options,
 )
 from pliant.serving.http.bodies import (
     Texts,
@@ -75,7 +79,6 @@ from pliant.serving.http.oip.models import (
 )
 from pliant.serving.http.oip.models import texts as text_tensor
 from pliant.serving.http.oip.routes import replaced, shape_of
-from pliant.serving.http.schemas import Score, TeiError, errors, route_options
 from pliant.serving.loop.outcome_routes import add_outcomes
 
 

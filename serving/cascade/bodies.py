@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, Tag
 
+from pliant.serving.http.app import CommonStatus, Error, ServingDevice
 from pliant.serving.http.bodies import BY_TYPE, Body, Closed, Utility, VisibleText
 from pliant.serving.http.oip.models import Parameters
-from pliant.serving.http.schemas import CommonStatus, Error, ServingDevice
 from pliant.serving.loop.outcome_routes import AlarmDetails, TakenLabel
 
 EXAMPLES: Any = {

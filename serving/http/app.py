@@ -1,4 +1,5 @@
-"""The parts of the app that all services share: fast routes, the OpenAPI page, POST /refresh and the shape of errors.
+"""The parts of the app that all services share: fast routes, the OpenAPI page with the answers that several systems have,
+POST /refresh, the shape of errors, and what every answer goes through.
 
 The service puts its endpoint into `app.state.endpoint` before it accepts requests.
 """
@@ -7,27 +8,31 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from inspect import isawaitable
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
+from uuid import uuid4
 
 from fastapi import FastAPI
 from fastapi.openapi.docs import get_swagger_ui_html
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
+from starlette.datastructures import State
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pliant.errors import InputError, PliantError
 from pliant.registry.webhooks import moves_release, verified
 from pliant.serving.http.access.access import check_admin, client_of
 from pliant.serving.http.api_errors import ApiError, ErrorShape, api_error_of, error_response
 from pliant.serving.http.bodies import Body, BodyParser, read_body, request_body, shorten
-from pliant.serving.http.schemas import CommonStatus, Refresh, errors
+from pliant.serving.request_context import REQUEST_ID, REQUEST_KEY
 
 ARRIVED = "pliant.arrived"
 """Key of an ASGI scope: when the request came, on the clock of the event loop."""
@@ -56,6 +61,133 @@ class AnyEndpoint(Protocol):
 
 
 E = TypeVar("E", bound=AnyEndpoint)
+
+
+class Artifact(BaseModel):
+    version: int
+    digest: str
+
+
+class Refresh(BaseModel):
+    """The result of the last poll of the registry."""
+
+    outcome: str = Field(description="unchanged, changed, held (the new versions do not fit together yet) or failed")
+    message: str
+    changed: dict[str, int] = Field(description="registered model -> version, of the versions that are now served")
+
+
+class CommonStatus(BaseModel):
+    """The part of the status that all systems have."""
+
+    ready: bool
+    alias: str
+    generation: int = Field(description="number of the present generation, from 1")
+    device: str = Field(description="what the settings name, or auto stands for; several are separated by commas")
+    leaving: int = Field(description="former generations that still answer requests")
+    trial: dict[str, Any] | None = Field(description="the release that is being tried, its share and figures so far")
+    watch: dict[str, Any] | None = Field(description="streams that are watched, alarms, and estimated accuracies")
+    standby: int | None = Field(description="the former generation that is still loaded, for a rollback at once")
+    refresh: Refresh
+    release: int | None = Field(description="number of the release that is served; null in a registry without releases")
+    refresh_seconds: float = Field(description="seconds between two polls of the registry; 0: none")
+    waiting: int = Field(description="requests (or outputs of requests) that the device has not started")
+    pending: int = Field(description="requests (or outputs of requests) that have not ended")
+
+
+class DeviceFallback(BaseModel):
+    kind: str = Field(description="what failed: capture (of a CUDA graph), package, memory or precision")
+    reason: str
+
+
+class ServingDevice(BaseModel):
+    name: str
+    up: bool = Field(description="false while its process is restarted; the other devices serve meanwhile")
+    fallbacks: list[DeviceFallback] = Field(description="slower ways that its process has taken since it was started")
+
+
+class Error(BaseModel):
+    code: str
+    field: str | None = Field(description="the field of the request that is wrong, if any")
+    message: str = Field(description="a sentence that names the field, the value and the limit")
+
+
+class ErrorAnswer(BaseModel):
+    error: Error
+
+
+class Score(BaseModel):
+    score: float
+    label: str
+
+
+class TeiError(BaseModel):
+    error: str
+    error_type: str
+
+
+class OpenaiError(BaseModel):
+    message: str
+    type: str
+    param: str | None
+    code: str
+
+
+class OpenaiErrorAnswer(BaseModel):
+    error: OpenaiError
+
+
+class OpenaiModel(BaseModel):
+    id: str
+    object: str = "model"
+    created: int
+    owned_by: str
+
+
+class OpenaiModels(BaseModel):
+    object: str = "list"
+    data: list[OpenaiModel]
+
+
+ERRORS: Mapping[int, str] = {
+    400: "The body is not JSON, or, where an interface has no 422, a field is outside its limit.",
+    403: "The key lacks the role admin.",
+    404: "What the request names is not served, or not known.",
+    408: "The client did not read the stream.",
+    409: "The task was made for another backbone, or another label was reported for this id.",
+    413: "The body, a text, a list or a tensor exceeds its limit.",
+    415: "The content type or the content encoding is none that the route takes.",
+    422: "A field is missing, unknown, given twice or outside its limit, or an image cannot be read.",
+    424: "The model does not do this, or it failed.",
+    429: "Overload. See Retry-After.",
+    500: "A fault of the service.",
+    503: "The deadline cannot be met, or a device, a worker or the registry is unavailable. See Retry-After.",
+}
+Responses = dict[int | str, dict[str, Any]]
+
+
+def errors(*statuses: int, model: type[BaseModel] = ErrorAnswer) -> Responses:
+    """Return the errors that a route may answer, as its `responses`."""
+    return {status: {"model": model, "description": ERRORS[status]} for status in statuses}
+
+
+def path_parameters(path: str) -> list[dict[str, Any]]:
+    """Return the `parameters` of a route for the names in its path."""
+    names = re.findall(r"\{(\w+)", path)
+    return [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
+
+
+def route_options(
+    path: str, summary: str | None, tag: str, answer: Any, responses: Responses, body: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return the arguments of `add_api_route` for a route, which is a POST if it has a body. No `answer`: it is empty."""
+    options: dict[str, Any] = {
+        "methods": ["GET" if body is None else "POST"],
+        "summary": summary,
+        "tags": [tag],
+        "responses": {200: {} if answer is None else {"model": answer}, **responses},
+        "openapi_extra": {"parameters": path_parameters(path), **({} if body is None else {"requestBody": body})},
+    }
+    return options if answer is not None else {**options, "response_class": Response}
 
 
 def new_app(title: str) -> FastAPI:
@@ -237,3 +369,82 @@ async def registry_event(request: Request) -> Response:
     if moved:
         endpoint.look_soon()
     return json_response({"looks": moved})
+
+
+ID_HEADER = b"x-request-id"
+KEY_HEADER = b"x-pliant-key"
+MAX_CHARACTERS = 128
+PRINTABLE = frozenset(range(0x20, 0x7F))
+
+PLAIN = b"text/plain"
+
+
+class RequestIdMiddleware:
+    """Answers with the request's x-request-id.
+
+    A request without one gets a new one, and so does a request with several, or with one of more than `MAX_CHARACTERS`
+    characters or others than printable ones of ASCII.
+
+    Requests with the same x-pliant-key stay with one release while another one is tried; without it each goes by chance.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        id = request_id(scope["headers"])
+        keys = (value.decode("latin-1") for name, value in scope["headers"] if name == KEY_HEADER)
+        REQUEST_KEY.set(next(keys, ""))
+        REQUEST_ID.set(id.decode())
+
+        async def send_with_id(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                others = [header for header in message.get("headers", ()) if header[0].lower() != ID_HEADER]
+                message = {**message, "headers": [*others, (ID_HEADER, id)]}
+            await send(message)
+
+        await self._app(scope, receive, send_with_id)
+
+
+def request_id(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Return the id that a request's headers hold, if it can be an answer's; else a new one of 32 characters."""
+    ids = [value for name, value in headers if name == ID_HEADER]
+    if len(ids) == 1 and 0 < len(ids[0]) <= MAX_CHARACTERS and PRINTABLE.issuperset(ids[0]):
+        return ids[0]
+    return uuid4().hex.encode()
+
+
+class UnknownPathMiddleware:
+    """Replaces a 404 in plain text, which no route of a service gives, by an error in the shape of the path.
+
+    BentoML mounts the app by a pattern that no path with a line break fits, so the app's own routes cannot answer all.
+
+    `state` has the service's `shape_of`, by path, and its endpoint, which counts the error.
+    """
+
+    def __init__(self, app: ASGIApp, state: State) -> None:
+        self._app, self._state = app, state
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        is_unknown = False
+
+        async def send_unless_unknown(message: Message) -> None:
+            nonlocal is_unknown
+            if message["type"] == "http.response.start" and message["status"] == 404:
+                is_unknown = any(
+                    name == b"content-type" and kind.startswith(PLAIN) for name, kind in message["headers"]
+                )
+            if not is_unknown:
+                await send(message)
+
+        await self._app(scope, receive, send_unless_unknown)
+        if is_unknown:
+            error = ApiError(404, "http", f"{scope['method']} {shorten(scope['path'])}: there is no such path")
+            self._state.endpoint.metrics.errored(error.code)
+            await self._state.shape_of(scope["path"])(error)(scope, receive, send)

@@ -15,9 +15,8 @@ from pliant.errors import InputError, PliantError
 from pliant.outcomes.labels import Label
 from pliant.serving.http.access.access import check_admin, client_of
 from pliant.serving.http.api_errors import ApiError, api_error_of, error_content
-from pliant.serving.http.app import endpoint_of, json_response
+from pliant.serving.http.app import ErrorAnswer, Responses, endpoint_of, errors, json_response, path_parameters
 from pliant.serving.http.bodies import SHOWN, Closed, check_type, parse, read_body, schema_of
-from pliant.serving.http.schemas import ErrorAnswer, Responses, errors, path_parameters
 from pliant.serving.loop.outcomes import MAX_LABELS
 
 T = TypeVar("T")

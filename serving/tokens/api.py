@@ -31,11 +31,16 @@ from pliant.errors import InputError
 from pliant.serving.http.access.access import check_admin, client_of
 from pliant.serving.http.api_errors import ApiError, error_response
 from pliant.serving.http.app import (
+    Artifact,
+    CommonStatus,
+    Refresh,
+    ServingDevice,
     add_refresh,
     add_status,
     arrival,
     complete,
     endpoint_of,
+    errors,
     json_response,
     new_app,
     unknown_task,
@@ -70,7 +75,6 @@ from pliant.serving.http.oip.models import (
     texts,
 )
 from pliant.serving.http.oip.routes import check_elements, replaced, shape_of
-from pliant.serving.http.schemas import Artifact, CommonStatus, Refresh, ServingDevice, errors
 from pliant.serving.lifecycle.endpoint import run_each, width
 from pliant.serving.loop.outcome_routes import AlarmDetails, TakenLabel, add_outcomes
 from pliant.serving.loop.outcomes import chosen_id

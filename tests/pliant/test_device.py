@@ -9,14 +9,7 @@ import torch
 from torch import nn
 
 from pliant import precision
-from pliant.device import (
-    describe_device,
-    device_class,
-    free_bytes,
-    reporting_memory,
-    resolve_device,
-    threads,
-)
+from pliant.device import describe_device, device_class, free_bytes, reporting_memory, resolve_device, threads
 from pliant.errors import InputError, WorkerError
 from pliant.memory import free_memory, gib
 from pliant.precision import check_precision, convert, dtype_of, half_precision, has_bfloat16, is_fast, usable_precision

@@ -13,16 +13,7 @@ import pytest
 from pliant.bins import simulated as bins
 from pliant.cascade import simulated as cascade
 from pliant.tokens import simulated as tokens
-from pliant.workload import (
-    RequestKind,
-    Segment,
-    markov_modulated,
-    piecewise,
-    poisson,
-    recorded,
-    requests,
-    segment_of,
-)
+from pliant.workload import RequestKind, Segment, markov_modulated, piecewise, poisson, recorded, requests, segment_of
 from pliant.worlds import Course, World
 
 

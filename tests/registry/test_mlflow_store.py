@@ -15,6 +15,7 @@ from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException, RestException
 from mlflow.utils.rest_utils import verify_rest_response
 from requests import Response
+from requests.exceptions import HTTPError
 
 from pliant.errors import RefusedError, RegistryError, UnreachableError
 from pliant.registry.mlflow_client import PASSWORD, PROBE_SECONDS, TOKEN, USER, registry_errors
@@ -194,3 +195,11 @@ def test_who_is_not_let_in_hears_by_which_name_and_what_to_set(monkeypatch, uri,
         error = said(answered_with(401, body), uri)
         assert type(error) is RefusedError
         assert str(error) == f"it failed at http://host: {why}"
+
+
+def test_what_a_user_may_not_do_and_files_that_are_not_given_out_are_refusals_too():
+    assert str(said(answered_with(403, "Permission denied"))).endswith(": it lets this user in, but not do that (403)")
+    download = HTTPError(
+        "401 Client Error: Unauthorized for url: http://host/file", response=SimpleNamespace(status_code=401)
+    )
+    assert type(said(download)) is RefusedError and str(said(download)).endswith(ASKS)

@@ -30,17 +30,11 @@ from tests.fixtures.fakes import FakeWorker, FifoScheduler, run_virtually
 class Bench:
     """A driver on fakes and its journal; after every entry the scheduler is checked."""
 
-    def __init__(self, workers: int = 1, scheduler=None, facts=None, **limits: float) -> None:
+    def __init__(self, scheduler=None, **limits: float) -> None:
         self.journal: Journal = []
-        self.scheduler = scheduler or FifoScheduler(workers)
-        self.workers = [FakeWorker() for _ in range(workers)]
-        self.deaths: list[float] = []  # of idle workers: when
-        self.driver = Driver(
-            self.scheduler, self.workers, self.record, loop_clock(), Limits(**limits), self.note_death, facts=facts
-        )
-
-    def note_death(self) -> None:
-        self.deaths.append(self.driver.now)
+        self.scheduler = scheduler or FifoScheduler()
+        self.workers = [FakeWorker()]
+        self.driver = Driver(self.scheduler, self.workers, self.record, loop_clock(), Limits(**limits))
 
     def record(self, entry) -> None:
         self.scheduler.check()

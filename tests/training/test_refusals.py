@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from pliant.errors import InputError, OfflineError
+from pliant.precision import lowered
 from pliant.profiling.bins.latency import LatencyConfig as BinsLatencyConfig
 from pliant.profiling.cascade.latency import LatencyConfig as CascadeLatencyConfig
 from pliant.training import data, starts, texts
@@ -18,7 +19,6 @@ from pliant.training.classifier import ClassifierConfig
 from pliant.training.packing import generator, predictor, prompts
 from pliant.training.packing.generator import GeneratorConfig
 from pliant.training.packing.predictor import PredictorConfig
-from pliant.training.precision import lowered
 from pliant.training.starts import ScratchConfig
 from pliant.training.tokens.foundation import FoundationConfig
 from pliant.training.tokens.task import TaskConfig
@@ -67,7 +67,7 @@ LIMITS: dict[object, list[dict[str, object]]] = {
         *({"batch_tokens": 8}, {"first": 3}, {"joined": 0.0}),
     ],
     PredictorConfig(): [
-        *({"held_out": 1.0}, {"width": 30, "heads": 4}, {"epochs": 0}, {"batch": 0}, {"max_length": 4}, {"limit": -1}),
+        *({"held_out": 1.0}, {"width": 30, "heads": 4}, {"epochs": 0}, {"batch": 0}, {"max_length": 4}, {"limit": -1})
     ],
     BinsLatencyConfig(): [
         {"lengths": ()},

@@ -238,8 +238,8 @@ class _Contest:
             for _, url in served:
                 self._send(url, Load(1.0, WARM), 1.0, -1)
             if self.unloaded is None:
-                chats = self.chats[: self.config.alone]
-                self.unloaded = load.fit(load.alone(served[0][1], chats, Body(LIMIT, "alone")))
+                url, body, chats = served[0][1], Body(LIMIT, "alone"), self.chats[: self.config.alone]
+                self.unloaded = load.fit([reply for chat in chats for reply in load.send(url, [chat], [0.0], body)])
             for each, (contender, url) in itertools.product(loads, served):
                 replies = self._send(url, each, rate, repeat)
                 self.reference += [reply.tokens for reply in replies[len(self.reference) :]]

@@ -86,8 +86,11 @@ def read_prompts(model: Path, count: int, longest: int) -> list[Chat]:
 
     Alpaca's are the first of the order in which the flow draws those that a predictor is judged by, so it learnt none.
     """
+    from transformers import AutoTokenizer
+
     tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
-    template = _template(model)
+    settings = chat.read(AutoTokenizer.from_pretrained(model), model.name)
+    template = ChatTemplate(settings.source, settings.special, settings.named)
     kept = []
     for number, path in enumerate((ALPACA, DOLLY)):
         texts = list(dict.fromkeys(prompts.load(f"parquet:{path}")[1]))
@@ -99,13 +102,6 @@ def read_prompts(model: Path, count: int, longest: int) -> list[Chat]:
     mixed = [ids for pair in zip(*kept, strict=False) for ids in pair] + kept[0][len(kept[1]) :]
     texts = tokenizer.decode_batch([list(ids) for ids in mixed], skip_special_tokens=True)
     return [Chat(ids, text) for ids, text in zip(mixed, texts, strict=True)]
-
-
-def _template(model: Path) -> ChatTemplate:
-    from transformers import AutoTokenizer
-
-    settings = chat.read(AutoTokenizer.from_pretrained(model), model.name)
-    return ChatTemplate(settings.source, settings.special, settings.named)
 
 
 def times(kind: Arrivals, rate: float, count: int, seed: int) -> NDArray[np.float64]:
@@ -133,26 +129,21 @@ class Body:
 
 def send(url: str, chats: Sequence[Chat], arrivals: Sequence[float], body: Body) -> list[Reply]:
     """Send every prompt at its time and return the replies in the prompts' order. Raises `WorkerError` where one fails."""
-    return asyncio.run(_send_all(url, chats, arrivals, body))
-
-
-def alone(url: str, chats: Sequence[Chat], body: Body) -> list[Reply]:
-    """Send one prompt after the other."""
-    return [reply for chat in chats for reply in send(url, [chat], [0.0], body)]
-
-
-async def _send_all(url: str, chats: Sequence[Chat], arrivals: Sequence[float], body: Body) -> list[Reply]:
     bodies = [body.of(chat.ids) for chat in chats]
     timeout = aiohttp.ClientTimeout(total=None, sock_read=SILENCE)
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=timeout) as session:
-        start, pending = time.perf_counter() + 0.1, []
-        try:
+
+    async def send_all() -> list[Reply]:
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=timeout) as session:
+            start, pending = time.perf_counter() + 0.1, []
             for chat, arrival, content in zip(chats, arrivals, bodies, strict=True):
                 await asyncio.sleep(max(start + arrival - time.perf_counter(), 0.0))
                 pending.append(asyncio.create_task(_stream(session, url, chat, content, start, float(arrival))))
             return list(await asyncio.gather(*pending))
-        except (TimeoutError, aiohttp.ClientError) as error:
-            raise WorkerError(f"vLLM's server failed a request ({type(error).__name__}: {error})") from error
+
+    try:
+        return asyncio.run(send_all())
+    except (TimeoutError, aiohttp.ClientError) as error:
+        raise WorkerError(f"vLLM's server failed a request ({type(error).__name__}: {error})") from error
 
 
 async def _stream(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,10 +28,8 @@ Note = Callable[[str, str], None]
 """Takes what failed (see pliant/fallbacks.py) and a sentence about a shape that runs otherwise than planned."""
 
 
-class Model(Protocol):
-    """A `HeadedEncoder`, or what `torch.compile` returns for one."""
-
-    def __call__(self, **inputs: Tensor) -> Tensor: ...
+Model = Callable[..., Tensor]
+"""A `HeadedEncoder`, or what `torch.compile` returns for one."""
 
 
 class EagerEngine:

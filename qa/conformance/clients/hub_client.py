@@ -17,31 +17,13 @@ from typing import Any
 
 from huggingface_hub import InferenceClient
 from huggingface_hub.errors import HfHubHTTPError
-from steps import take_steps
+from steps import record, take_steps, tool
 
 REQUIREMENTS: Mapping[str, tuple[str, ...]] = {"huggingface_hub": ("huggingface_hub==2.4.0", "numpy")}
 """The pinned requirements of each client."""
 MESSAGES: Any = [{"role": "user", "content": "What is the capital of France?"}]
-TOOLS: Any = [
-    {
-        "type": "function",
-        "function": {
-            "name": "capital",
-            "description": "The capital of a country.",
-            "parameters": {
-                "type": "object",
-                "properties": {"country": {"enum": ["France", "Italy"]}},
-                "required": ["country"],
-            },
-        },
-    }
-]
-SCHEMA: Any = {
-    "type": "object",
-    "properties": {"city": {"enum": ["Paris", "Rome"]}},
-    "required": ["city"],
-    "additionalProperties": False,
-}
+TOOLS: Any = [tool("capital", "The capital of a country.", country={"enum": ["France", "Italy"]})]
+SCHEMA: Any = record(city={"enum": ["Paris", "Rome"]})
 
 
 class Hub:

@@ -16,30 +16,15 @@ from typing import Any, Literal
 
 import openai
 from pydantic import BaseModel
-from steps import take_steps
+from steps import record, take_steps, tool
 
 REQUIREMENTS: Mapping[str, tuple[str, ...]] = {"openai": ("openai==3.57.0",)}
 """The pinned requirements of each client."""
 PROMPT = "The capital of France is"
 MESSAGES: Any = [{"role": "user", "content": "What is the weather in Paris?"}]
 TOOLS: Any = [
-    {
-        "type": "function",
-        "function": {
-            "name": name,
-            "description": description,
-            "parameters": {
-                "type": "object",
-                "properties": {argument: {"enum": values}},
-                "required": [argument],
-                "additionalProperties": False,
-            },
-        },
-    }
-    for name, description, argument, values in (
-        ("weather", "The weather of a place.", "place", ["Paris", "Rome"]),
-        ("clock", "The time of a zone.", "zone", ["UTC", "CET"]),
-    )
+    tool("weather", "The weather of a place.", place={"enum": ["Paris", "Rome"]}),
+    tool("clock", "The time of a zone.", zone={"enum": ["UTC", "CET"]}),
 ]
 
 
@@ -210,12 +195,7 @@ def check_calls(choice: Any) -> list[tuple[str, Any]]:
 
 
 def schema(service: Service) -> object:
-    shape = {
-        "type": "object",
-        "properties": {"city": {"enum": ["Paris", "Rome"]}, "sure": {"type": "boolean"}},
-        "required": ["city", "sure"],
-        "additionalProperties": False,
-    }
+    shape = record(city={"enum": ["Paris", "Rome"]}, sure={"type": "boolean"})
     form = {"type": "json_schema", "json_schema": {"name": "place", "schema": shape, "strict": True}}
     fields = json.loads(service.chat(response_format=form, max_completion_tokens=64).choices[0].message.content)
     assert set(fields) == {"city", "sure"} and isinstance(fields["sure"], bool), fields

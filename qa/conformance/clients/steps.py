@@ -39,24 +39,36 @@ def png(rows: Sequence[bytes]) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
 
 
+def record(**properties: object) -> dict[str, object]:
+    """Return the JSON schema of an object with these properties and no others."""
+    required = list(properties)
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+def tool(name: str, description: str, **arguments: object) -> dict[str, object]:
+    """Return a tool as OpenAI's interface has it, by the schemas of its arguments."""
+    function = {"name": name, "description": description, "parameters": record(**arguments)}
+    return {"type": "function", "function": function}
+
+
 def take_steps(client: str, steps: Mapping[str, Step], left_out: Mapping[str, str] = {}) -> int:
     """Take all steps, print what came of each, and return the exit status: 1 if a step failed.
 
     `client`: the name of its distribution. `left_out`: steps that are not taken, with the reason; their `ok` is null.
     """
-    line, failed = {"client": client, "version": version(client)}, 0
+    results: list[tuple[str, bool | None, object]] = []
+
+    def note(what: str, ok: bool | None, detail: object) -> None:
+        results.append((what, ok, detail))
+        line = {"client": client, "version": version(client), "did": what, "ok": ok, "detail": str(detail)}
+        sys.stdout.write(json.dumps(line, ensure_ascii=False) + "\n")
+        sys.stdout.flush()
+
     for what, step in steps.items():
         try:
-            ok, detail = True, step()
+            note(what, True, step())
         except Exception as error:
-            ok, detail = False, f"{type(error).__name__}: {error}"
-        failed += not ok
-        _write({**line, "did": what, "ok": ok, "detail": str(detail)})
+            note(what, False, f"{type(error).__name__}: {error}")
     for what, reason in left_out.items():
-        _write({**line, "did": what, "ok": None, "detail": reason})
-    return int(failed > 0)
-
-
-def _write(line: Mapping[str, object]) -> None:
-    sys.stdout.write(json.dumps(line, ensure_ascii=False) + "\n")
-    sys.stdout.flush()
+        note(what, None, reason)
+    return int(any(ok is False for _, ok, _ in results))

@@ -13,15 +13,16 @@ import json
 import math
 import os
 import sys
-import traceback
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+from steps import take_steps
 
 REQUIREMENTS: Mapping[str, tuple[str, ...]] = {
     "huggingface_hub": ("huggingface_hub==2.4.0", "numpy"),
@@ -55,18 +56,12 @@ class Streams:
 
 def main(url: str, names: Sequence[str]) -> int:
     """Run the clients that are named, or all. Return the exit status."""
-    streams, failed = streams_of(url.rstrip("/")), 0
-    for name in names or CLIENTS:
-        line: dict[str, Any] = {"client": name, "version": version(name)}
-        try:
-            line |= {"did": CLIENTS[name](streams), "ok": True, "detail": ""}
-        except Exception as error:
-            failed += 1
-            place = traceback.extract_tb(error.__traceback__)[1]
-            line |= {"did": place.name, "ok": False, "detail": f"line {place.lineno}: {type(error).__name__}: {error}"}
-        sys.stdout.write(json.dumps(line) + "\n")
-        sys.stdout.flush()
-    return int(failed > 0)
+    streams = streams_of(url.rstrip("/"))
+    return max(
+        take_steps(name, {did: partial(use, streams)})
+        for name, (did, use) in CLIENTS.items()
+        if not names or name in names
+    )
 
 
 def streams_of(url: str) -> Streams:
@@ -100,7 +95,7 @@ def same(numbers: Any, expected: Any) -> None:
         assert math.isclose(float(numbers), expected, abs_tol=1e-4), f"{numbers} instead of {expected}"
 
 
-def use_huggingface_hub(streams: Streams) -> str:
+def use_huggingface_hub(streams: Streams) -> None:
     from huggingface_hub import InferenceClient
 
     expected = embeddings(streams, TEXTS)
@@ -116,10 +111,9 @@ def use_huggingface_hub(streams: Streams) -> str:
     same([item.score for item in client.text_classification(TEXTS[0])], [item["score"] for item in scores])
     client = InferenceClient(f"{streams.url}/{streams.classifier}", provider="hf-inference")
     assert client.health_check() and client.get_endpoint_info()["model_id"] == streams.classifier
-    return "feature_extraction, sentence_similarity, text_classification, health_check, get_endpoint_info"
 
 
-def use_openai(streams: Streams) -> str:
+def use_openai(streams: Streams) -> None:
     from openai import BadRequestError, NotFoundError, OpenAI
 
     client = OpenAI(base_url=f"{streams.url}/v1", api_key="none", max_retries=0)
@@ -144,7 +138,6 @@ def use_openai(streams: Streams) -> str:
             assert error.type == "invalid_request_error", error.type
         else:
             raise AssertionError(f"{fields} is answered")
-    return "embeddings of texts and of token ids, dimensions, base64 and float, x-request-id, models, errors"
 
 
 def use_langchain_openai(streams: Streams) -> str:
@@ -163,14 +156,13 @@ def use_langchain_openai(streams: Streams) -> str:
     try:  # by default it sends the token ids of OpenAI's own tokenizer
         count = len(OpenAIEmbeddings(**settings).embed_documents(TEXTS))
         assert count == len(TEXTS), count
-        outcome = "answered, as the vocabulary is large enough: the embeddings mean nothing"
+        return "ids are answered, as the vocabulary is large enough: the embeddings mean nothing"
     except BadRequestError as error:
         assert "no token ids of this encoder's own tokenizer" in str(error), error
-        outcome = "refused with 400, as the vocabulary is smaller"
-    return f"embed_documents, embed_query, dimensions; ids of cl100k_base, its default: {outcome}"
+        return "ids are refused with 400, as the vocabulary is smaller"
 
 
-def use_langchain_huggingface(streams: Streams) -> str:
+def use_langchain_huggingface(streams: Streams) -> None:
     """Its `model` takes no address, so the client inside is given one."""
     from huggingface_hub import InferenceClient
     from langchain_huggingface.embeddings.huggingface_endpoint import HuggingFaceEndpointEmbeddings
@@ -179,19 +171,17 @@ def use_langchain_huggingface(streams: Streams) -> str:
     client.client = InferenceClient(base_url=f"{streams.url}/{streams.embedding}")
     same(client.embed_documents(TEXTS), embeddings(streams, TEXTS))
     same(client.embed_query(QUERY), embeddings(streams, [QUERY])[0])
-    return "embed_documents, embed_query; `model` refuses addresses, so its InferenceClient was set"
 
 
-def use_llama_index_embeddings(streams: Streams) -> str:
+def use_llama_index_embeddings(streams: Streams) -> None:
     from llama_index.embeddings.text_embeddings_inference import TextEmbeddingsInference
 
     client = TextEmbeddingsInference(model_name="none", base_url=f"{streams.url}/{streams.embedding}")
     same(client.get_text_embedding_batch(TEXTS), embeddings(streams, TEXTS))
     same(client.get_query_embedding(QUERY), embeddings(streams, [QUERY])[0])
-    return "get_text_embedding_batch, get_query_embedding"
 
 
-def use_llama_index_rerank(streams: Streams) -> str:
+def use_llama_index_rerank(streams: Streams) -> None:
     from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
     from llama_index.postprocessor.tei_rerank import TextEmbeddingInference
 
@@ -201,10 +191,9 @@ def use_llama_index_rerank(streams: Streams) -> str:
     best = client.postprocess_nodes(nodes, QueryBundle(QUERY))
     assert [node.text for node in best] == [TEXTS[rank["index"]] for rank in ranks[:2]], best
     same([node.score for node in best], [rank["score"] for rank in ranks[:2]])
-    return "postprocess_nodes, which calls /rerank"
 
 
-def use_cohere(streams: Streams) -> str:
+def use_cohere(streams: Streams) -> None:
     import cohere
 
     ranks = call(f"{streams.url}/{streams.reranker}/rerank", {"query": QUERY, "texts": TEXTS})
@@ -213,18 +202,33 @@ def use_cohere(streams: Streams) -> str:
         answer = client.rerank(model=streams.reranker, query=QUERY, documents=TEXTS, top_n=2)
         assert [item.index for item in answer.results] == [rank["index"] for rank in ranks[:2]]
         same([item.relevance_score for item in answer.results], [rank["score"] for rank in ranks[:2]])
-    return "rerank by Client (/v1/rerank) and ClientV2 (/v2/rerank)"
 
 
-CLIENTS: Mapping[str, Callable[[Streams], str]] = {
-    "huggingface_hub": use_huggingface_hub,
-    "openai": use_openai,
-    "langchain-openai": use_langchain_openai,
-    "langchain-huggingface": use_langchain_huggingface,
-    "llama-index-embeddings-text-embeddings-inference": use_llama_index_embeddings,
-    "llama-index-postprocessor-tei-rerank": use_llama_index_rerank,
-    "cohere": use_cohere,
+CLIENTS: Mapping[str, tuple[str, Callable[[Streams], object]]] = {
+    "huggingface_hub": (
+        "feature_extraction, sentence_similarity, text_classification, health_check, get_endpoint_info",
+        use_huggingface_hub,
+    ),
+    "openai": (
+        "embeddings of texts and of token ids, dimensions, base64 and float, x-request-id, models, errors",
+        use_openai,
+    ),
+    "langchain-openai": (
+        "embed_documents, embed_query, dimensions; ids of cl100k_base, its default",
+        use_langchain_openai,
+    ),
+    "langchain-huggingface": (
+        "embed_documents, embed_query; `model` refuses addresses, so its InferenceClient was set",
+        use_langchain_huggingface,
+    ),
+    "llama-index-embeddings-text-embeddings-inference": (
+        "get_text_embedding_batch, get_query_embedding",
+        use_llama_index_embeddings,
+    ),
+    "llama-index-postprocessor-tei-rerank": ("postprocess_nodes, which calls /rerank", use_llama_index_rerank),
+    "cohere": ("rerank by Client (/v1/rerank) and ClientV2 (/v2/rerank)", use_cohere),
 }
+"""The name of a client -> what is done with it, and the function that does it."""
 
 if __name__ == "__main__":
     raise SystemExit(main(sys.argv[1], sys.argv[2:]))

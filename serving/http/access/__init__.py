@@ -1,5 +1,5 @@
 """Who may call a service: known hosts, keys with their roles, and what a tenant may use.
 
 `keys` holds keys and tenants, and the file that they are in; `access` judges a request by these and the service's names
-before any route; `settings` checks what a service is started with.
+before any route, and checks what a service is started with.
 """

@@ -28,11 +28,10 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from pliant.serving.client import ANYBODY, Client
 from pliant.serving.http.api_errors import ApiError, ErrorShape
-from pliant.serving.http.app import ARRIVED
+from pliant.serving.http.app import ARRIVED, request_id
+from pliant.serving.http.app import ID_HEADER as REQUEST_ID
 from pliant.serving.http.door.connections import Connections, DoorLimits, Stage
 from pliant.serving.http.door.load import LoopLoad, MeasuredLoop, Turns
-from pliant.serving.http.middleware import HEADER as REQUEST_ID
-from pliant.serving.http.middleware import request_id
 from pliant.serving.request_context import FrontDoor, begin_way_back
 
 LIMITS = DoorLimits()

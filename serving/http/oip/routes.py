@@ -24,7 +24,17 @@ from starlette.types import Receive, Scope, Send
 
 from pliant.errors import InputError
 from pliant.serving.http.api_errors import ApiError, ErrorShape
-from pliant.serving.http.app import E, Handler, arrival, docs_page, endpoint_of, guarded, json_response
+from pliant.serving.http.app import (
+    E,
+    Handler,
+    arrival,
+    docs_page,
+    endpoint_of,
+    errors,
+    guarded,
+    json_response,
+    route_options,
+)
 from pliant.serving.http.bodies import (
     HEAVY,
     INLINE_BYTES,
@@ -58,7 +68,6 @@ from pliant.serving.http.oip.models import (
     to_binary,
     to_json,
 )
-from pliant.serving.http.schemas import errors, route_options
 from pliant.serving.workers.helper_process import small_pieces
 from pliant.version import VERSION
 

@@ -67,7 +67,7 @@ def test_who_has_left_is_not_in_the_batch_and_a_gamma_that_is_no_more_is_refused
     with pytest.raises(InputError, match="setting is 0, but must be one of"):
         batched.learn(KNOWN.only((-10, 4)))
     assert [request.id for request in batched.decide(ONE, 0.0).run] == [1]
-    assert (batched.wake_at(1.0), batched.batches) == (None, 0)
+    assert (batched.wake_at(1.0), len(batched)) == (None, 0)
 
 
 def waiting(number: int, at: float = 0.0, deadline: float = 1.0, utility: float = 1.0, task: str = "a") -> Request:

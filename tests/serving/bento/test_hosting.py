@@ -15,7 +15,7 @@ from pliant.serving.bento import hosting
 from pliant.serving.bento.hosting import HostedService, with_access
 from pliant.serving.bins.settings import BinsSettings
 from pliant.serving.http.access.access import AccessMiddleware
-from pliant.serving.http.middleware import RequestIdMiddleware, UnknownPathMiddleware
+from pliant.serving.http.app import RequestIdMiddleware, UnknownPathMiddleware
 from pliant.serving.request_context import FrontDoor
 
 

@@ -10,7 +10,7 @@ import pytest
 from pliant.errors import WorkerError
 from pliant.serving.bins import bodies
 from pliant.serving.http.api_errors import ApiError
-from pliant.serving.http.schemas import OpenaiErrorAnswer, OpenaiModels, Score, TeiError
+from pliant.serving.http.app import OpenaiErrorAnswer, OpenaiModels, Score, TeiError
 from tests.fixtures.bins.published import LONG, MOST, SHORT, TEXT
 from tests.fixtures.documented import check_answer
 

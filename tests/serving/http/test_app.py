@@ -15,17 +15,31 @@ from types import SimpleNamespace
 import httpx
 import pytest
 from fastapi import FastAPI
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Mount, Route
 
 from pliant import systems
 from pliant.errors import InputError, RegistryError
 from pliant.serving.client import Client
 from pliant.serving.http.access.access import CLIENT
 from pliant.serving.http.api_errors import ApiError, error_response
-from pliant.serving.http.app import add_refresh, add_status, asks_for_prediction, complete, guarded, new_app, select
-from pliant.serving.http.schemas import CommonStatus
+from pliant.serving.http.app import (
+    CommonStatus,
+    RequestIdMiddleware,
+    UnknownPathMiddleware,
+    add_refresh,
+    add_status,
+    asks_for_prediction,
+    complete,
+    guarded,
+    new_app,
+    request_id,
+    select,
+)
+from pliant.serving.http.openai import error_response as openai_errors
 from tests.fixtures.bins.in_process import QUIET, serving
 from tests.fixtures.bins.published import publish_tiny
 from tests.fixtures.registry import FolderRegistry
@@ -238,3 +252,77 @@ def test_the_task_is_the_one_that_is_named_or_the_only_one():
     with pytest.raises(ApiError, match="task is 'c', but must be one of a, b") as raised:
         select("c", "task", ["b", "a"])
     assert (raised.value.status, raised.value.field) == (404, "task")
+
+
+NEW = re.compile(rb"[0-9a-f]{32}")
+
+
+@pytest.mark.parametrize("id", [b"a", b"req 7/~!", b"x" * 128])
+def test_the_requests_own_id_comes_back(id):
+    assert request_id([(b"host", b"here"), (b"x-request-id", id)]) == id
+
+
+@pytest.mark.parametrize(
+    "ids", [[], [b""], [b"x" * 129], ["ü".encode()], [b"a\tb"], [b"a\x7f"], [b"a", b"a"], [b"a\n"]]
+)
+def test_any_other_is_replaced_by_a_new_one(ids):
+    headers = [(b"x-request-id", id) for id in ids]
+    first, second = request_id(headers), request_id(headers)
+    assert NEW.fullmatch(first) and NEW.fullmatch(second) and first != second
+
+
+def answered(scope, headers=((b"x-request-id", b"of the route"), (b"a", b"b"))):
+    sent = []
+
+    async def app(scope, receive, send):
+        await send({"type": "http.response.start", "status": 404, "headers": list(headers)})
+        await send({"type": "http.response.body", "body": b"gone"})
+
+    async def send(message):
+        sent.append(message)
+
+    asyncio.run(RequestIdMiddleware(app)(scope, None, send))
+    return sent
+
+
+def test_every_answer_has_one_id_and_is_otherwise_left_alone():
+    start, body = answered({"type": "http", "headers": [(b"x-request-id", b"seven")]})
+    assert start == {
+        "type": "http.response.start",
+        "status": 404,
+        "headers": [(b"a", b"b"), (b"x-request-id", b"seven")],
+    }
+    assert body == {"type": "http.response.body", "body": b"gone"}
+
+
+async def known(request):
+    return JSONResponse({"error": "gone"}, 404)
+
+
+async def text(request):
+    return PlainTextResponse("a metric 1")
+
+
+def get(path: str) -> tuple[httpx.Response, list[str]]:
+    """The answer to a GET, and the codes that were counted, of a service that is mounted as BentoML does it."""
+    counted: list[str] = []
+    endpoint = SimpleNamespace(metrics=SimpleNamespace(errored=counted.append))
+    shape_of = lambda path: openai_errors if path.startswith("/v1/") else error_response  # noqa: E731
+    state = SimpleNamespace(endpoint=endpoint, shape_of=shape_of)
+    inner = Starlette(routes=[Route("/known", known), Route("/text", text), Route("/of/{name}", text)])
+    app = UnknownPathMiddleware(Starlette(routes=[Mount("/", inner)]), state)
+
+    async def main() -> httpx.Response:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+            return await client.get(path)
+
+    return asyncio.run(main()), counted
+
+
+@pytest.mark.parametrize("path", ["/unheard", "/of/a%0Ab", "/of/a/b", "/%0A"])
+def test_a_path_without_a_route_is_an_error_in_the_shape_of_its_interface(path):
+    response, counted = get(path)
+    assert response.status_code == 404 and counted == ["http"]
+    assert response.json()["error"]["code"] == "http" and "there is no such path" in response.json()["error"]["message"]
+    response, _ = get("/v1" + path)
+    assert response.status_code == 404 and set(response.json()["error"]) == {"message", "type", "param", "code"}

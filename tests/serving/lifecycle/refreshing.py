@@ -19,6 +19,7 @@ A, B, C, D = (PREFIX + letter for letter in "abcd")
 class Catalog:
     pointers: dict[str, int]
     folders: frozenset[Path] = frozenset()
+    device: str = "cpu"
 
     def serves_as(self, other: Catalog) -> bool:
         return self.pointers == other.pointers
@@ -39,7 +40,6 @@ class Registry:
     released: list[RegistryRelease] = field(default_factory=list)
     name: str = "the registry"
     discarded: list[Path] = field(default_factory=list)
-    releases_read: int = 0
 
     def bell(self, system):
         return None
@@ -57,7 +57,6 @@ class Registry:
 
     def release(self, system, which):
         assert system == "bins"
-        self.releases_read += 1
         if which == "champion":
             return self.released[-1] if self.released else None
         return next((release for release in self.released if release.number == which), None)

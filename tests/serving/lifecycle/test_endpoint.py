@@ -10,8 +10,6 @@ import pytest
 from pliant.serving.lifecycle.endpoint import Endpoint, run_each
 from pliant.serving.lifecycle.refresh import Outcome
 from pliant.serving.loop.observe import DriftCounter, Served
-from pliant.serving.request_context import begin_way_back, note_decided
-from tests.fixtures.fakes import run_virtually
 
 
 def endpoint() -> tuple[Endpoint, SimpleNamespace]:
@@ -68,20 +66,6 @@ def test_the_status_names_release_generation_devices_refresh_and_what_waits():
         "waiting": 3,
         "pending": 7,
     }
-
-
-def test_it_lasts_from_the_last_decision_until_the_answer_begins_and_is_measured_once():
-    async def main() -> None:
-        way = begin_way_back()
-        way.decided()
-        await asyncio.sleep(1.0)
-        note_decided()
-        await asyncio.sleep(0.25)
-        assert way.written() == pytest.approx(0.25)
-        note_decided()
-        assert way.written() is None
-
-    run_virtually(main())
 
 
 class Runs:

@@ -17,7 +17,8 @@ from pliant.registry.names import BINS_ENCODER, BINS_PREFIX
 from pliant.registry.package import Published
 from pliant.registry.signing.signatures import Trust
 from pliant.serving.bins.assembly import BinsSystem
-from pliant.serving.lifecycle.catalog import fetching, load_last_whole, only_class, open_registry
+from pliant.serving.lifecycle.catalog import fetching, only_class, open_registry
+from pliant.serving.lifecycle.refresh import Source
 from tests.fixtures.bins.in_process import serving
 from tests.fixtures.bins.published import TEXT, encoder, plan, publish_tiny, settings_for
 from tests.fixtures.registry import FolderRegistry
@@ -82,7 +83,7 @@ def test_an_artifact_that_took_anothers_place_under_its_number_breaks_a_release(
     last = registry.releases[-1]
     registry.releases[-1] = type(last)("bins", 1, None, last.versions, {**last.digests, ENCODER: "f" * 64})
     with pytest.raises(ArtifactError, match="is not the artifact that release 1 of bins names"):
-        load_last_whole(registry, "champion", "pliant-bins-", lambda view: view.fetch(ENCODER, "champion"))
+        Source(registry, "champion", "pliant-bins-", lambda view, alias, _: view.fetch(ENCODER, alias)).load(None)
 
 
 NAME = BINS_PREFIX + "colours"

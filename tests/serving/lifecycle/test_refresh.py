@@ -6,6 +6,7 @@ import asyncio
 import logging
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -155,57 +156,53 @@ def test_nothing_of_another_registry_is_served_and_nothing_of_it_is_remembered()
     run(scenario)
 
 
-class Counter:
-    def __init__(self) -> None:
-        self.outcomes: list[str] = []
+def watched(steps, poll, rung=lambda: 0) -> list[str]:
+    """Let a watch that polls every ten seconds take `steps(poller)`, and return how its polls ended."""
+    outcomes: list[str] = []
 
-    def refreshed(self, outcome: str) -> None:
-        self.outcomes.append(outcome)
+    async def main():
+        poller = Poller(poll, 10.0, SimpleNamespace(refreshed=outcomes.append), rung)
+        watch = asyncio.create_task(poller.run())
+        await steps(poller)
+        watch.cancel()
+        with suppress(asyncio.CancelledError):
+            await watch
+
+    run_virtually(main())
+    return outcomes
 
 
 def test_an_unexpected_error_does_not_end_the_watch_and_is_recorded():
-    async def main():
-        faults, counter = [ValueError("a bug"), OSError("a socket"), MemoryError()], Counter()
+    faults = [ValueError("a bug"), OSError("a socket"), MemoryError()]
 
-        async def poll(_retry_held: bool) -> Outcome:
-            if faults:
-                raise faults.pop(0)
-            return Outcome("unchanged", "", {})
+    async def poll(_retry_held: bool) -> Outcome:
+        if faults:
+            raise faults.pop(0)
+        return Outcome("unchanged", "", {})
 
-        poller = Poller(poll, 10.0, counter)
-        watch = asyncio.create_task(poller.run())
+    async def steps(poller):
         await asyncio.sleep(25)
         assert (poller.last.outcome, poller.last.message) == ("failed", "a socket")
         await asyncio.sleep(20)
-        assert counter.outcomes == ["failed", "failed", "failed", "unchanged"]
-        watch.cancel()
-        with suppress(asyncio.CancelledError):
-            await watch
 
-    run_virtually(main())
+    assert watched(steps, poll) == ["failed", "failed", "failed", "unchanged"]
 
 
 def test_a_bell_that_rings_is_followed_by_a_poll_at_once_and_without_it_polls_come_as_usual():
-    async def main():
-        times, rung = [], 0
-        clock = asyncio.get_running_loop().time
-        start = clock()
+    times, rung = [], [0]
 
-        async def poll(_retry_held: bool) -> Outcome:
-            times.append(round(clock() - start, 1))
-            return Outcome("unchanged", "", {})
+    async def poll(_retry_held: bool) -> Outcome:
+        times.append(asyncio.get_running_loop().time())
+        return Outcome("unchanged", "", {})
 
-        poller = Poller(poll, 10.0, Counter(), lambda: rung)
-        watch = asyncio.create_task(poller.run())
+    async def steps(poller):
+        start = asyncio.get_running_loop().time()
         await asyncio.sleep(3)
         assert times == []
-        rung = 1
+        rung[0] = 1
         await asyncio.sleep(0.5)
-        assert len(times) == 1 and times[0] < 3.5
+        assert len(times) == 1 and times[0] < start + 3.5
         await asyncio.sleep(11)
         assert len(times) == 2
-        watch.cancel()
-        with suppress(asyncio.CancelledError):
-            await watch
 
-    run_virtually(main())
+    watched(steps, poll, lambda: rung[0])

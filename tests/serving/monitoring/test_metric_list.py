@@ -8,8 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from pliant import systems
-from pliant.serving.http.access.access import TenantMetrics
-from pliant.serving.http.access.settings import show_certificate
+from pliant.serving.http.access.access import TenantMetrics, show_certificate
 from pliant.serving.monitoring.metric_list import all_metrics, metrics_of
 from pliant.serving.tokens import assembly as tokens
 from tests.fixtures.bins import in_process as bins

@@ -5,7 +5,9 @@ from __future__ import annotations
 import signal
 import threading
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import httpx2
@@ -25,7 +27,7 @@ from tests.fixtures.packing.published import NAME, MlflowPublisher, publish_tiny
 
 pytestmark = pytest.mark.slow
 
-LONG = 200  # tokens
+LONG, SHORT = 200, 60  # tokens
 COUNT = 6
 
 
@@ -88,47 +90,6 @@ def journals(folder) -> list[Path]:
 def whole(client, prompt: str = "Once there", **told) -> str:
     fields = {"temperature": 1, "seed": 1, "max_tokens": LONG, **told}
     return client.completions.create(model=NAME, prompt=prompt, **fields).choices[0].text
-
-
-def test_openais_client_works_unchanged(client):
-    assert [model.id for model in client.models.list()] == [NAME]
-    assert client.models.retrieve(NAME).owned_by == "pliant"
-    messages = [{"role": "user", "content": "Tell me of the shop"}]
-    told = {"model": NAME, "messages": messages, "temperature": 0.8, "seed": 3, "max_completion_tokens": 30}
-    answer = client.chat.completions.with_raw_response.create(**told)
-    chat = answer.parse()
-    facts = chat.choices[0].pliant
-    assert chat.usage.completion_tokens == facts["actual_tokens"] == int(answer.headers["x-pliant-actual-tokens"])
-    assert facts["predicted_tokens"] == int(answer.headers["x-pliant-predicted-tokens"]) > 0
-    assert facts["prediction"] == "predicted"
-    stream = client.chat.completions.create(**told, stream=True, stream_options={"include_usage": True})
-    *pieces, last = list(stream)
-    assert "".join(piece.choices[0].delta.content or "" for piece in pieces) == chat.choices[0].message.content
-    assert last.usage == chat.usage
-
-
-def test_the_same_seed_gives_the_same_text_in_a_crowd(client, expected):
-    alone = expected[1]
-    answers = ConcurrentCalls(lambda place: whole(client, seed=1 if place % 2 else place), 12).answers()
-    assert {answers[place] for place in range(1, 12, 2)} == {alone}
-    assert len(set(answers)) > 3
-
-
-def test_errors_are_those_that_the_client_knows(client, service):
-    with pytest.raises(openai.NotFoundError):
-        client.completions.create(model="gpt", prompt="a")
-    with pytest.raises(openai.BadRequestError) as refused:
-        whole(client, max_tokens=100_000)
-    assert refused.value.code == "context_length_exceeded"
-    with pytest.raises(openai.InternalServerError) as late:
-        whole(client, extra_body={"deadline": 1e-6})
-    assert (late.value.status_code, late.value.code) == (503, "late")
-    assert call(service, "POST", "/v1/nothing", b"{}")[1]["error"]["code"] == "http"
-    for path in ("/livez", "/readyz", "/v1/docs", "/v1/openapi.json", "/metrics"):
-        with urllib.request.urlopen(service.url + path, timeout=PATIENCE) as response:
-            assert response.status == 200, path
-            content = response.read()
-    assert b"pliant_observed_tokens_bucket" in content and b"pliant_refusals_total" in content
 
 
 def test_torch_is_in_the_processes_of_engine_and_predictor_alone(client, service):
@@ -232,3 +193,24 @@ def test_the_live_journals_replay_to_themselves(folder, settings):
     for path in paths:
         journal = read_journal(path)
         assert journal and replay(PackingScheduler(rules(settings, served), served.packing.memory), journal) == journal
+
+
+def test_two_engines_share_the_texts_and_the_death_of_one_changes_none(tmp_path):
+    publish_tiny(MlflowPublisher(tmp_path))
+    settings = settings_for(tmp_path, device="cpu,cpu", launch_limit=30.0, predict_limit=60.0)
+    with running(settings, tmp_path) as service, asking(service) as client, ThreadPoolExecutor(COUNT) as threads:
+        texts = [whole(client, seed=seed, max_tokens=SHORT) for seed in range(COUNT)]
+        assert list(threads.map(lambda seed: whole(client, seed=seed, max_tokens=SHORT), range(COUNT))) == texts
+        (model,) = status_of(service)["models"]
+        assert [engine["device"] for engine in model["engines"]] == ["cpu", "cpu"]
+        assert all(engine["iterations"] > 0 and engine["books"] == "balanced" for engine in model["engines"])
+        assert model["engine"]["tokens"] == sum(engine["tokens"] for engine in model["engines"])
+        first = engines(service)[0]
+        first.send_signal(signal.SIGSTOP)  # so that its texts are in flight, however fast it is
+        pending = [threads.submit(partial(whole, client, seed=seed, max_tokens=SHORT)) for seed in range(COUNT)]
+        wait_for(lambda: sum(each.done() for each in pending) >= 1)
+        assert not all(each.done() for each in pending)
+        first.send_signal(signal.SIGKILL)
+        assert [each.result() for each in pending] == texts
+        wait_for(lambda: len([each for each in engines(service) if each != first]) == 2)
+        assert status_of(service)["ready"]

@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 from pliant.protocol import Launch, Request
 from pliant.serving.client import Client
 from pliant.serving.driver import Completed, Dispatched, LaunchResult, add_launches
-from pliant.serving.http.middleware import RequestIdMiddleware
+from pliant.serving.http.app import RequestIdMiddleware
 from pliant.serving.request_context import current_trace
 from pliant.serving.tracing.export import provider_of
 from pliant.serving.tracing.middleware import TracingMiddleware, wants_traces

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 import socket
 import sys
@@ -13,7 +14,7 @@ import pytest
 
 from pliant.errors import WorkerError
 from pliant.serving.workers.child_process import receive
-from pliant.serving.workers.device_process import SHARED_BYTES, ArrayOutbox, Device, main
+from pliant.serving.workers.device_process import SHARED_BYTES, ArrayInbox, ArrayOutbox, Device, main
 from tests.fixtures.fakes import EchoModel
 
 
@@ -80,26 +81,19 @@ def test_a_process_whose_gpu_works_no_more_ends_so_that_it_is_restarted(monkeypa
     assert len(calls) == int(initialized)
 
 
-def test_calls_are_answered_in_turn_until_the_parent_closes_the_socket(outbox):
-    ours, theirs = socket.socketpair()
-    ended = []
-
-    def be_the_process():
-        with theirs, theirs.makefile("rb") as incoming:
-            main(theirs, incoming, *outbox.fds)
-            ended.append("end")
-
-    process = threading.Thread(target=be_the_process)
-    process.start()
-    with ours, ours.makefile("rb") as answers:
-        for verb, arguments in (("build", (EchoModel,)), ("run", (2, [np.zeros(SHARED_BYTES, np.uint8)]))):
-            ours.sendall(outbox.pack((verb, arguments)))
-            succeeded, result, _ = receive(answers)
-            assert succeeded
-        assert result[0][0][0].shape == (SHARED_BYTES,) and result[0][0][1] == 2
-        ours.shutdown(socket.SHUT_WR)
-        process.join(30)
-    assert ended == ["end"]
+def test_an_array_can_be_read_until_the_message_after_the_next_one(outbox):
+    """A launch runs while the next one is sent."""
+    stream = io.BytesIO()
+    inbox, messages = ArrayInbox(stream, outbox.fds), []
+    for number in (1, 2):
+        stream.seek(0)
+        stream.truncate()
+        stream.write(outbox.pack([np.full(SHARED_BYTES, number, np.uint8)]))
+        stream.seek(0)
+        body, arrays = inbox.receive()
+        messages += pickle.loads(body, buffers=arrays)
+        assert stream.read() == b"", "nothing is left for the next message"
+    assert [message.sum() for message in messages] == [SHARED_BYTES, 2 * SHARED_BYTES]
 
 
 class Prepares(EchoModel):
@@ -111,7 +105,7 @@ class Prepares(EchoModel):
         return [(payload, setting, threading.get_ident()) for payload in payloads]
 
 
-def test_the_next_launch_is_prepared_in_another_thread_while_one_runs(outbox):
+def test_calls_are_answered_in_turn_and_the_next_launch_is_prepared_in_another_thread_while_one_runs(outbox):
     ours, theirs = socket.socketpair()
 
     def be_the_process():
@@ -127,7 +121,8 @@ def test_the_next_launch_is_prepared_in_another_thread_while_one_runs(outbox):
             ours.sendall(outbox.pack(("run", (setting, [payload]))))
         first, failed, third = receive(answers), receive(answers), receive(answers)
         ours.shutdown(socket.SHUT_WR)
-        process.join()
+        process.join(30)
+    assert not process.is_alive(), "it ends when its parent closes the socket"
     ((a, *_),), ((b, *_),) = first[1][0], third[1][0]
     assert (a[:2], b[:2]) == (("a", 2), ("b", 3)) and a[2] != process.ident
     assert failed[0] is False and "cannot be prepared" in failed[1]

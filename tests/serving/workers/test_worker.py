@@ -164,18 +164,9 @@ def test_a_launch_that_is_sent_ahead_runs_behind_the_present_one_and_its_answer_
     on_worker(check)
 
 
-class Idle(Worker):
-    """A worker without a device, whose replies the test gives."""
-
-    async def _call(self, verb, *arguments): ...
-    async def start(self) -> None: ...
-    def kill(self) -> None: ...
-    async def stop(self) -> None: ...
-
-
 def test_fallbacks_are_logged_passed_on_and_kept_until_the_device_is_restarted(caplog):
     async def main():
-        worker, passed_on = Idle(EchoModel, 30.0), []
+        worker, passed_on = Calling(), []
         worker.on_fallback = passed_on.append
         fallback = Fallback("memory", "batches of 64 do not fit")
         assert worker._result((True, "value", (fallback,))) == "value"

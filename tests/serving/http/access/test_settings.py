@@ -10,8 +10,8 @@ from cryptography import x509
 from prometheus_client import CollectorRegistry
 
 from pliant.errors import InputError
+from pliant.serving.http.access.access import DAY, check_access, check_certificate, show_certificate
 from pliant.serving.http.access.keys import update_keys
-from pliant.serving.http.access.settings import DAY, check_access, check_certificate, show_certificate
 from pliant.serving.settings import Settings
 from tests.fixtures.certificate import certificate
 from tests.serving.http.access.test_keys import with_new
