@@ -37,16 +37,6 @@ class Unneeded:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Contents:
-    """All that a registry holds of one system, as MLflow's entities."""
-
-    aliases: Mapping[str, Mapping[str, str]]  # registered model -> alias -> number
-    versions: Mapping[Key, Any]
-    logged: tuple[Any, ...]
-    runs: tuple[Any, ...]
-
-
 def unneeded(registry: MlflowRegistry, prefix: str, newest: int, days: float) -> tuple[Unneeded, ...]:
     """Return what can go of the models whose names begin with `prefix`: the versions first, then what else is left.
 
@@ -55,18 +45,51 @@ def unneeded(registry: MlflowRegistry, prefix: str, newest: int, days: float) ->
     """
     if not registry.exists():
         return ()
+    from mlflow.entities import ViewType
+
+    system = system_of(prefix)
+    releases = release(system) if system else ""
+    unused: list[Unneeded] = []
     with registry.asking("the registry could not be looked through") as client:
-        contents = _contents(registry, client, prefix)
-        tags = {key: dict(version.tags) for key, version in contents.versions.items()}
-        young = {key for key, version in contents.versions.items() if _age(version.creation_timestamp) < DAY}
-        needed = needed_versions(contents.aliases, tags, newest) | young
-        old = list(_versions(contents, needed))
-        for model in contents.logged:
-            registered = any(_is_source(model, version) for version in contents.versions.values())
+        models = [model for model in registry.models() if model.name == releases or model.name.startswith(prefix)]
+        versions = {
+            (model.name, int(version.version)): version
+            for model in models
+            for version in find_versions(client, model.name)
+        }
+        experiment = client.get_experiment_by_name(registry.experiment)
+        ids = [experiment.experiment_id] if experiment is not None else []
+        active = {"run_view_type": ViewType.ACTIVE_ONLY}
+        logged = all_pages(lambda token: client.search_logged_models(ids, page_token=token)) if ids else []
+        runs = all_pages(lambda token: client.search_runs(ids, page_token=token, **active)) if ids else []
+
+        tags = {key: dict(version.tags) for key, version in versions.items()}
+        young = {key for key, version in versions.items() if _age(version.creation_timestamp) < DAY}
+        needed = needed_versions({model.name: dict(model.aliases) for model in models}, tags, newest) | young
+        sources = {versions[key].source for key in needed}  # of a copied version it is the same
+        for (name, number), version in sorted(versions.items()):
+            if (name, number) not in needed:
+                of = [each.model_id for each in logged if version.source not in sources and _is_source(each, version)]
+                size = _size(version.source)
+                entry = (f"{name} version {number}", (name, str(number), *of), size, "old, without an alias")
+                unused.append(Unneeded("version", *entry))
+        for model in logged:
+            registered = any(_is_source(model, version) for version in versions.values())
             if not registered and _age(model.creation_timestamp) > DAY:
                 size = _size(model.artifact_location)
-                old.append(Unneeded("model", f"logged model {model.name}", (model.model_id,), size, "never registered"))
-        return (*old, *_runs(contents, needed, days))
+                unused.append(
+                    Unneeded("model", f"logged model {model.name}", (model.model_id,), size, "never registered")
+                )
+        kept, known = {versions[key].run_id for key in needed}, {version.run_id for version in versions.values()}
+        for info in (run.info for run in runs):
+            ended, age = info.status == "FINISHED", _age(info.start_time)
+            old = age > days * DAY if ended or info.run_id in known else age > DAY
+            if old and info.run_id not in kept:
+                without = f"older than {days:g} days, without a version"
+                reason = without if ended else f"{info.status.lower()}, published nothing"
+                size = _size(info.artifact_uri)
+                unused.append(Unneeded("run", f"run {info.run_name}", (info.run_id,), size, reason))
+    return tuple(unused)
 
 
 def remove(registry: MlflowRegistry, item: Unneeded) -> None:
@@ -129,55 +152,13 @@ def _named_in(value: Any, models: Set[str]) -> Iterator[Key]:
             yield from _named_in(item, models)
 
 
-def _contents(registry: MlflowRegistry, client: Any, prefix: str) -> Contents:
-    from mlflow.entities import ViewType
-
-    system = system_of(prefix)
-    releases = release(system) if system else ""
-    models = [model for model in registry.models() if model.name == releases or model.name.startswith(prefix)]
-    versions = {
-        (model.name, int(version.version)): version for model in models for version in find_versions(client, model.name)
-    }
-    experiment = client.get_experiment_by_name(registry.experiment)
-    ids = [experiment.experiment_id] if experiment is not None else []
-    active = {"run_view_type": ViewType.ACTIVE_ONLY}
-    logged = all_pages(lambda token: client.search_logged_models(ids, page_token=token)) if ids else []
-    runs = all_pages(lambda token: client.search_runs(ids, page_token=token, **active)) if ids else []
-    return Contents({model.name: dict(model.aliases) for model in models}, versions, tuple(logged), tuple(runs))
-
-
 def _age(milliseconds: int | None) -> float:
     return time.time() - (milliseconds or 0) / 1000
-
-
-def _versions(contents: Contents, needed: frozenset[Key]) -> Iterator[Unneeded]:
-    sources = {contents.versions[key].source for key in needed}  # of a copied version it is the same
-    for (name, number), version in sorted(contents.versions.items()):
-        if (name, number) not in needed:
-            logged = [
-                model for model in contents.logged if version.source not in sources and _is_source(model, version)
-            ]
-            ids = (name, str(number), *(model.model_id for model in logged))
-            yield Unneeded("version", f"{name} version {number}", ids, _size(version.source), "old, without an alias")
 
 
 def _is_source(logged: Any, version: Any) -> bool:
     """Whether a version was registered from this logged model: what lists versions does not always give `model_id`."""
     return logged.model_id in (version.model_id or "", *version.source.split("/"))
-
-
-def _runs(contents: Contents, needed: frozenset[Key], days: float) -> Iterator[Unneeded]:
-    kept = {contents.versions[key].run_id for key in needed}
-    registered = {version.run_id for version in contents.versions.values()}
-    for run in contents.runs:
-        info, age = run.info, _age(run.info.start_time)
-        ended = info.status == "FINISHED"
-        old = age > days * DAY if ended or info.run_id in registered else age > DAY
-        if old and info.run_id not in kept:
-            reason = (
-                f"older than {days:g} days, without a version" if ended else f"{info.status.lower()}, published nothing"
-            )
-            yield Unneeded("run", f"run {info.run_name}", (info.run_id,), _size(info.artifact_uri), reason)
 
 
 def _remove_logged(client: Any, model: str) -> None:

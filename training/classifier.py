@@ -25,9 +25,9 @@ from torch.nn.functional import cross_entropy, mse_loss
 from pliant.errors import InputError
 from pliant.models.artifact import Classifier
 from pliant.models.classifier import layers, positions, typed, weights
+from pliant.precision import TRAINING_PRECISIONS, lowered
 from pliant.progress import Progress, silent
 from pliant.training import groups
-from pliant.training.precision import PRECISIONS, lowered
 from pliant.training.starts import Start
 from pliant.training.text_data import TextData
 
@@ -48,12 +48,12 @@ class ClassifierConfig:
     smoothing: float = 0.0  # of labels
     max_length: int = 128  # tokens
     train_length: int | None = None  # tokens of a text while training, where fewer than max_length
-    precision: str = "auto"  # see training/precision.py
+    precision: str = "auto"  # see pliant/precision.py
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.precision not in PRECISIONS:
-            raise InputError("precision", self.precision, f"one of {', '.join(PRECISIONS)}")
+        if self.precision not in TRAINING_PRECISIONS:
+            raise InputError("precision", self.precision, f"one of {', '.join(TRAINING_PRECISIONS)}")
         if not 0 < self.held_out < 1:
             raise InputError("held_out", self.held_out, "between 0 and 1")
         for key, value, minimum in (

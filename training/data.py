@@ -183,13 +183,6 @@ def _split_with(count: int, test: Index, profiling: Index, seed: int) -> Split:
     return Split(shuffled, profiling, test, brought=brought)
 
 
-def hub(name: str, image: str = "image", label: str = "label", seed: int = 0, limit: int | None = None) -> ImageData:
-    """Return a data set of the Hugging Face hub. Raises `OfflineError` where the hub is out of reach."""
-    works = "a local file (parquet:PATH), an image folder (folder:PATH) or the embedded data (digits)"
-    rows = fetch_rows(name, None, works)
-    return _from_rows(name.rsplit("/", 1)[-1], rows, image, label, seed, limit)
-
-
 def fetch_rows(name: str, part: str | None, instead: str) -> Any:
     """Return the training rows of a data set of the hub. Raises `OfflineError` with what works `instead`."""
     import datasets
@@ -224,7 +217,9 @@ def load(
         case "folder":
             data = folder(Path(rest), seed=seed, limit=limit)
         case "hub":
-            data = hub(rest, columns.image, columns.label, seed, limit)
+            works = "a local file (parquet:PATH), an image folder (folder:PATH) or the embedded data (digits)"
+            rows = fetch_rows(rest, None, works)
+            data = _from_rows(rest.rsplit("/", 1)[-1], rows, columns.image, columns.label, seed, limit)
         case _:
             raise InputError("data", source, "digits:TASK, parquet:PATH, folder:PATH or hub:NAME")
     for row in data.split.test[:COMPARED]:

@@ -106,7 +106,12 @@ class PackingPipeline(JudgedPlans[ModelData, ModelResults]):
         return None
 
     def challenger(self, result: ModelResults) -> Challenger:
-        predicted = publish.describe_predictor(result.predictor.load())
+        metrics = result.predictor.load().metrics  # how each kind did that was made, the published one first
+        kinds = sorted(
+            (metrics[f"{kind}_pinball"], kind) for kind in ("linear", "encoder") if f"{kind}_pinball" in metrics
+        )
+        ranked = " against ".join(f"{loss:.4f} ({kind})" for loss, kind in kinds)
+        predicted = f"pinball loss of the lengths {ranked}, {metrics['constant_pinball']:.4f} (constant)"
         print(f"{result.name}: {predicted}.", file=sys.stderr)  # noqa: T201
         return challenger_of(result, result.generator.load().context)
 

@@ -213,15 +213,6 @@ def predictor_metrics(predictor: Predictor) -> dict[str, float]:
     return {metric(name): float(value) for name, value in predictor.metrics.items()}
 
 
-def describe_predictor(predictor: Predictor) -> str:
-    """Return in a sentence how each kind of predictor that was made did, the published one first."""
-    losses = {name: loss for name, loss in predictor.metrics.items() if name in ("linear_pinball", "encoder_pinball")}
-    ranked = [
-        f"{losses[name]:.4f} ({name.removesuffix('_pinball')})" for name in sorted(losses, key=losses.__getitem__)
-    ]
-    return f"pinball loss of the lengths {' against '.join(ranked)}, {predictor.metrics['constant_pinball']:.4f} (constant)"
-
-
 def plan_metrics(packing: Packing, choice: Choice) -> dict[str, float]:
     """Return every policy's simulated figures on the reference workload, and the error of the step times' fit."""
     steps = packing.steps

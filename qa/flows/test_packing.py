@@ -25,8 +25,6 @@ from tests.fixtures.processor import NEEDS_BFLOAT16
 from tests.fixtures.runs import versions
 
 GENERATOR, PREDICTOR, PLAN = (f"pliant-packing-{part}things" for part in ("generator-", "predictor-", ""))
-NAMES = (GENERATOR, PREDICTOR, PLAN)
-ALWAYS = ["things: gate", "publish"]
 
 pytestmark = [pytest.mark.slow, pytest.mark.parametrize("world", ["packing"], indirect=True)]
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 
-from pliant.errors import ArtifactError, DeviceError, InputError, RegistryError, UnreachableError
+from pliant.errors import ArtifactError, DeviceError, RegistryError
 from pliant.registry import codec
 from pliant.registry.mlflow_store import MlflowRegistry
 from pliant.registry.names import system_of
 from pliant.registry.package import Published
-from pliant.registry.releases import RegistryRelease, ReleaseView
+from pliant.registry.releases import RegistryRelease
 from pliant.registry.signing.signatures import signing
 
 if TYPE_CHECKING:  # device processes come by here, on machines without pydantic, too
@@ -214,12 +214,8 @@ def open_registry(settings: Settings) -> Registry:
 
     Raises `InputError` for trusted keys that cannot be read.
     """
-    known = signing(None, settings.trusted_keys)
-    return MlflowRegistry(settings.registry_uri, settings.experiment, Path(settings.artifact_root), known)
-
-
-Load = Callable[[Artifacts], C]
-"""Loads a catalog from a registry, or from the view of it that a release gives."""
+    uri, root, known = settings.registry_uri, Path(settings.artifact_root), signing(None, settings.trusted_keys)
+    return MlflowRegistry(uri, settings.experiment, root, known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,32 +227,6 @@ class Loaded(Generic[C]):
     catalog: C
     release: int | None
     fault: str = ""
-
-
-def load_last_whole(registry: Registry, alias: str, prefix: str, load: Load[C], oldest: int = 0) -> Loaded[C]:
-    """Return the catalog of the last whole release under the alias. None before number `oldest` is gone back to.
-
-    Raises `UnreachableError` where the registry does not answer, and what is wrong with the last release, a
-    `RegistryError`, `ArtifactError` or `InputError`, where none is whole.
-    """
-    release = released(registry, alias, prefix)
-    if release is None:
-        return Loaded(load(registry), None)
-    first: Exception | None = None
-    while release is not None:
-        try:
-            catalog = load(ReleaseView(registry, release))
-        except UnreachableError:
-            raise
-        except (ArtifactError, InputError, RegistryError) as error:
-            first = first or error
-            number = release.former  # of the release before this one, if it is still in the registry
-            release = None if number is None or number < oldest else registry.release(release.system, number)
-        else:
-            fault = f"the last release is broken ({first}): release {release.number} is served" if first else ""
-            return Loaded(catalog, release.number, fault)
-    assert first is not None, "the loop ends with an error or an answer"
-    raise first
 
 
 def released(registry: Registry, alias: str, prefix: str) -> RegistryRelease | None:

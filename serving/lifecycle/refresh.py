@@ -11,7 +11,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from typing import Any, Generic, Protocol
 
 from typing_extensions import TypeVar
@@ -19,8 +18,9 @@ from typing_extensions import TypeVar
 from pliant.errors import ArtifactError, InputError, PliantError, RegistryError, UnreachableError
 from pliant.redaction import redact
 from pliant.registry.names import system_of
+from pliant.registry.releases import ReleaseView
 from pliant.serving.driver import Driver
-from pliant.serving.lifecycle.catalog import Artifacts, Catalog, Loaded, Registry, discard, load_last_whole, released
+from pliant.serving.lifecycle.catalog import Artifacts, Catalog, Loaded, Registry, discard, released
 from pliant.serving.lifecycle.generation import Generation, Generations, Running
 from pliant.serving.loop.observe import DriftCounter
 from pliant.serving.loop.trials import Trials
@@ -166,12 +166,29 @@ class Source(Generic[C]):
         return (registry or self.registry).versions(self.prefix, self.alias)
 
     def load(self, running: C | None, oldest: int = 0) -> Loaded[C]:
-        """Return the catalog of the last whole release, but of none before number `oldest`.
+        """Return the catalog of the last whole release under the alias. None before number `oldest` is gone back to.
 
-        Raises `RegistryError`, `ArtifactError`, `InputError`.
+        Raises `UnreachableError` where the registry does not answer, and what is wrong with the last release, a
+        `RegistryError`, `ArtifactError` or `InputError`, where none is whole.
         """
-        load = partial(self.load_from, running=running)
-        return load_last_whole(self.registry, self.alias, self.prefix, load, oldest)
+        registry, first = self.registry, None
+        release = released(registry, self.alias, self.prefix)
+        if release is None:
+            return Loaded(self.load_from(registry, running), None)
+        while release is not None:
+            try:
+                catalog = self.load_from(ReleaseView(registry, release), running)
+            except UnreachableError:
+                raise
+            except (ArtifactError, InputError, RegistryError) as error:
+                first = first or error
+                number = release.former  # of the release before this one, if it is still in the registry
+                release = None if number is None or number < oldest else registry.release(release.system, number)
+            else:
+                fault = f"the last release is broken ({first}): release {release.number} is served" if first else ""
+                return Loaded(catalog, release.number, fault)
+        assert first is not None, "the loop ends with an error or an answer"
+        raise first
 
     def load_from(self, registry: Artifacts, running: C | None) -> C:
         """Return the catalog that `registry`, which may be the view of one release, shows. Raises as `load`."""

@@ -50,12 +50,15 @@ class TextLogprobs(BaseModel):
     text_offset: list[int] = Field(description="characters of the text before the token")
 
 
-class TextChoice(BaseModel):
+class Choice(BaseModel):
     index: int
+    finish_reason: str | None = Field(description="stop or length; in a chat also tool_calls")
+    pliant: Facts
+
+
+class TextChoice(Choice):
     text: str
     logprobs: TextLogprobs | None = None
-    finish_reason: str | None = Field(description="stop or length")
-    pliant: Facts
 
 
 class CalledFunction(BaseModel):
@@ -91,12 +94,9 @@ class ChatLogprobs(BaseModel):
     refusal: None = None
 
 
-class ChatChoice(BaseModel):
-    index: int
+class ChatChoice(Choice):
     message: ChatMessage
     logprobs: ChatLogprobs | None = None
-    finish_reason: str | None = Field(description="stop, length or tool_calls")
-    pliant: Facts
 
 
 class Usage(BaseModel):
@@ -105,24 +105,22 @@ class Usage(BaseModel):
     total_tokens: int
 
 
-class Completion(BaseModel):
+class Answer(BaseModel):
     id: str
+    created: int
+    model: str
+    system_fingerprint: str
+    usage: Usage
+
+
+class Completion(Answer):
     object: str = "text_completion"
-    created: int
-    model: str
-    system_fingerprint: str
     choices: list[TextChoice]
-    usage: Usage
 
 
-class ChatCompletion(BaseModel):
-    id: str
+class ChatCompletion(Answer):
     object: str = "chat.completion"
-    created: int
-    model: str
-    system_fingerprint: str
     choices: list[ChatChoice]
-    usage: Usage
 
 
 class Tokens(BaseModel):

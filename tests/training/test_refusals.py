@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from pliant.errors import InputError, OfflineError
+from pliant.precision import lowered
 from pliant.profiling.bins.latency import LatencyConfig as BinsLatencyConfig
 from pliant.profiling.cascade.latency import LatencyConfig as CascadeLatencyConfig
 from pliant.training import data, starts, texts
@@ -18,7 +19,6 @@ from pliant.training.classifier import ClassifierConfig
 from pliant.training.packing import generator, predictor, prompts
 from pliant.training.packing.generator import GeneratorConfig
 from pliant.training.packing.predictor import PredictorConfig
-from pliant.training.precision import lowered
 from pliant.training.starts import ScratchConfig
 from pliant.training.tokens.foundation import FoundationConfig
 from pliant.training.tokens.task import TaskConfig

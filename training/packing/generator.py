@@ -27,13 +27,13 @@ from torch.nn.functional import cross_entropy
 from pliant.errors import InputError
 from pliant.packing.artifact import Generator
 from pliant.packing.engine.model import DTYPES, weights
+from pliant.precision import TRAINING_PRECISIONS, lowered
 from pliant.progress import Progress, silent
 from pliant.training import loading
 from pliant.training.classifier import schedule
 from pliant.training.packing import chat
 from pliant.training.packing.architecture import check_architecture
 from pliant.training.packing.corpus import ASSISTANT, CHAT_TEMPLATE, END, USER, Corpus, select
-from pliant.training.precision import PRECISIONS, lowered
 from pliant.training.starts import raise_unreadable, read_tokenizer
 
 SAMPLING: Mapping[str, tuple[str, float, float]] = {
@@ -84,12 +84,12 @@ class GeneratorConfig:
     warmup: float = 0.05  # share of all steps
     decay: float = 0.05  # Muon's weight decay
     prompt_weight: float = 0.3  # of a question's token in the loss, where an answer's has 1
-    precision: str = "auto"  # see training/precision.py
+    precision: str = "auto"  # see pliant/precision.py
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.precision not in PRECISIONS:
-            raise InputError("precision", self.precision, f"one of {', '.join(PRECISIONS)}")
+        if self.precision not in TRAINING_PRECISIONS:
+            raise InputError("precision", self.precision, f"one of {', '.join(TRAINING_PRECISIONS)}")
         if self.width % (2 * self.heads):
             raise InputError("width", self.width, f"a multiple of twice the heads, {2 * self.heads}")
         least = {"layers": 1, "vocabulary": 300, "context": 16, "batch_tokens": self.context}

@@ -17,13 +17,13 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from pliant.errors import InputError, OfflineError
+from pliant.precision import TRAINING_PRECISIONS, lowered
 from pliant.progress import Progress, silent
 from pliant.tokens.artifact import Backbone, Option
 from pliant.tokens.model import AdaptiveViT, create_vit
 from pliant.training.data import ImageData
 from pliant.training.loading import quick_if_offline
 from pliant.training.pictures import AUGMENTATIONS, augmentation
-from pliant.training.precision import PRECISIONS, lowered
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class FoundationConfig:
     warmup: int = 20  # steps
     label_smoothing: float = 0.05
     augment: str = "jitter"  # see training/pictures.py
-    precision: str = "auto"  # of the arithmetic while training, see training/precision.py
+    precision: str = "auto"  # of the arithmetic while training, see pliant/precision.py
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -54,8 +54,8 @@ class FoundationConfig:
             )
         if self.augment not in AUGMENTATIONS:
             raise InputError("foundation.augment", self.augment, f"one of {', '.join(AUGMENTATIONS)}")
-        if self.precision not in PRECISIONS:
-            raise InputError("foundation.precision", self.precision, f"one of {', '.join(PRECISIONS)}")
+        if self.precision not in TRAINING_PRECISIONS:
+            raise InputError("foundation.precision", self.precision, f"one of {', '.join(TRAINING_PRECISIONS)}")
 
 
 def pretrain(config: FoundationConfig, data: ImageData, device: str = "cpu", progress: Progress = silent) -> Backbone:

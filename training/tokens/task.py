@@ -22,13 +22,13 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from pliant.errors import InputError
+from pliant.precision import TRAINING_PRECISIONS, lowered
 from pliant.progress import Progress, silent
 from pliant.tokens.artifact import Backbone, Head, Task
 from pliant.tokens.model import AdaptiveViT
 from pliant.tokens.runtime import load_model, normaliser
 from pliant.training.data import ImageData
 from pliant.training.pictures import AUGMENTATIONS, augmentation
-from pliant.training.precision import PRECISIONS, lowered
 from pliant.training.tokens.foundation import warm_cosine
 
 
@@ -51,11 +51,14 @@ class TaskConfig:
     patch_dropout: float = 0.0  # share of patches left out while prompts are trained: faster
     weight_decay: float = 1e-4
     augment: str = "none"  # see training/pictures.py
-    precision: str = "auto"  # of the arithmetic while training, see training/precision.py
+    precision: str = "auto"  # of the arithmetic while training, see pliant/precision.py
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for key, value, names in (("augment", self.augment, AUGMENTATIONS), ("precision", self.precision, PRECISIONS)):
+        for key, value, names in (
+            ("augment", self.augment, AUGMENTATIONS),
+            ("precision", self.precision, TRAINING_PRECISIONS),
+        ):
             if value not in names:
                 raise InputError(f"task.{key}", value, f"one of {', '.join(names)}")
         if list(self.gammas) != sorted(set(self.gammas)) or any(gamma < 1 for gamma in self.gammas):

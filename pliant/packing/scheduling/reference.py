@@ -81,28 +81,16 @@ def reference_load(
     rows = rng.integers(len(packing.output_tokens), size=len(times))
     seconds = packing.seconds if config.deadlines else FOREVER
     longest = min(context, packing.memory.pages * packing.memory.page_tokens)
-    prompts = tuple(
-        _prompt(packing, int(row), number, float(at), longest, seconds)
-        for number, (at, row) in enumerate(zip(times, rows, strict=True))
-    )
+    prompts = []
+    for number, (at, row) in enumerate(zip(times.tolist(), rows.tolist(), strict=True)):
+        tokens = min(int(packing.prompt_tokens[row]), longest - 1)
+        exact = min(max(int(packing.output_tokens[row]), 1), longest - tokens)  # for the policy `oracle`
+        forecast, bucket = tuple(packing.forecasts[row].tolist()), int(packing.buckets[row])
+        prompts.append(
+            Prompt(number, at, tokens, longest - tokens, forecast, bucket, deadline=at + seconds, exact=exact)
+        )
     lengths = {prompt.id: prompt.exact for prompt in prompts}
-    return ReferenceLoad(prompts, lengths, tuple(map(int, rows)), tuple(segments))
-
-
-def _prompt(packing: Packing, row: int, number: int, arrival: float, longest: int, seconds: float) -> Prompt:
-    """Return an observed request, with its exact length for the policy `oracle`. `longest`: its most tokens in all."""
-    tokens = min(int(packing.prompt_tokens[row]), longest - 1)
-    limit = longest - tokens
-    return Prompt(
-        number,
-        arrival,
-        tokens,
-        limit,
-        tuple(packing.forecasts[row].tolist()),
-        int(packing.buckets[row]),
-        deadline=arrival + seconds,
-        exact=min(max(int(packing.output_tokens[row]), 1), limit),
-    )
+    return ReferenceLoad(tuple(prompts), lengths, tuple(rows.tolist()), tuple(segments))
 
 
 WORTH = 0.98  # share of the best rate that suffices: in a smaller batch each token comes sooner

@@ -98,20 +98,10 @@ class _Life:
     dropped: str = ""
 
     def fate(self) -> Fate:
-        started, first = (x if x < float("inf") else float("nan") for x in (self.started, self.first))
-        prompt = self.prompt
-        return Fate(
-            prompt.id,
-            prompt.arrival,
-            started,
-            first,
-            self.ended,
-            prompt.tokens,
-            self.generated,
-            self.preemptions,
-            self.dropped,
-            prompt.deadline,
-        )
+        prompt, nan = self.prompt, float("nan")
+        started, first = (x if x < float("inf") else nan for x in (self.started, self.first))
+        made = prompt.tokens, self.generated, self.preemptions, self.dropped, prompt.deadline
+        return Fate(prompt.id, prompt.arrival, started, first, self.ended, *made)
 
 
 @dataclass(slots=True, eq=False)

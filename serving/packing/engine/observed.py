@@ -55,8 +55,19 @@ class ObservedLengths:
         if self._writing.failing or choice.output.finish not in ("stop", "length") or not choice.typical:
             return
         try:
-            self._write(json.dumps(line(choice, generator, id), ensure_ascii=False) + "\n")
-            self._prune(time.time() - DAYS * DAY)
+            if self._file is None:
+                self._file = open_to_append(self._path)
+            self._file.write(json.dumps(line(choice, generator, id), ensure_ascii=False).encode() + b"\n")
+            self._file.flush()
+            if self._file.tell() >= self._max_bytes:
+                self.close()
+                self._path.replace(self._path.with_suffix(".1.jsonl"))
+            limit = time.time() - DAYS * DAY
+            if limit - self._pruned >= DAY:  # once a day the lines of before `limit` are overwritten, at the beginning
+                self._pruned = limit
+                for path in (self._path, self._path.with_suffix(".1.jsonl")):
+                    if path.is_file():
+                        blank_lines(path, lambda line: prompt_of(line).get("time", 0.0) < limit, leading=True)
         except OSError as error:
             self._writing.failed(f"observed lengths are no longer written to {self._path}: {error.strerror}")
 
@@ -64,23 +75,6 @@ class ObservedLengths:
         if self._file is not None and not self._writing.failing:
             self._file.close()
         self._file = None
-
-    def _write(self, text: str) -> None:
-        if self._file is None:
-            self._file = open_to_append(self._path)
-        self._file.write(text.encode())
-        self._file.flush()
-        if self._file.tell() >= self._max_bytes:
-            self.close()
-            self._path.replace(self._path.with_suffix(".1.jsonl"))
-
-    def _prune(self, limit: float) -> None:
-        """Once a day, overwrite the lines of before `limit`, in seconds since 1970: those at the beginning."""
-        if limit - self._pruned >= DAY:
-            self._pruned = limit
-            for path in (self._path, self._path.with_suffix(".1.jsonl")):
-                if path.is_file():
-                    blank_lines(path, lambda line: prompt_of(line).get("time", 0.0) < limit, leading=True)
 
 
 def line(choice: Choice, generator: str, id: str = "") -> Mapping[str, Any]:

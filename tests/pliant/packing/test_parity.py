@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from math import nextafter
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,23 +28,6 @@ def test_an_entry_comes_back_from_its_line_to_the_last_bit(now, step_input, plan
     line = encode(now, step_input, plan)
     assert decode(line) == (now, step_input, plan) and "\n" not in line
     assert repr(decode(line)) == repr((now, step_input, plan))
-
-
-FORECAST = (1.0, 2.0, 3.0, 4.5, 5.0, 6.0, 7.0, nextafter(8.0, 9.0))
-PLAIN = Prompt(1, 0.1, 5, 7, FORECAST)
-FULL = Prompt(2, 0.2, 6, 8, FORECAST, 10, 3.5, 0.5, True, 4, "ann", 2.0)
-INPUT = StepInput((PLAIN, FULL), (3, 4), (5,))
-PLAN = StepPlan(((1, "late"), (2, "full")), (3,), (4,), (5, 6), (Chunk(5, 9), Chunk(6, 1)), (7,))
-
-
-def test_a_line_has_the_keys_that_journals_have_always_had():
-    line = json.loads(encode(2, INPUT, PLAN))
-    assert line["dropped"] == [[1, "late"], [2, "full"]]
-    assert line["chunks"] == [[5, 9], [6, 1]] and line["idle"] == [7]
-    assert (line["offloaded"], line["discarded"], line["admitted"]) == ([3], [4], [5, 6])
-    assert (line["finished"], line["cancelled"]) == ([3, 4], [5])
-    assert line["arrived"][0] == {"id": 1, "arrival": 0.1, "tokens": 5, "limit": 7, "forecast": list(FORECAST)}
-    assert line["arrived"][1]["tenant"] == "ann"
 
 
 @pytest.mark.parametrize(

@@ -333,6 +333,16 @@ def test_a_policy_that_the_placement_excludes_and_a_broken_tokenizer_are_refused
         BinsSystem(QUIET.replace(workers=2)).check()
 
 
+@pytest.mark.parametrize("seconds", [0.0, 1000.0])
+def test_a_service_counts_its_answers_only_where_it_is_watched(registry, tmp_path, seconds):
+    publish_tiny(registry, "colours")
+    with serving(registry, QUIET.replace(watch_seconds=seconds, home=tmp_path / "home")) as service:
+        answer = service.wait(service.posting("/colours/predict", {"inputs": "a red sign"}))
+        assert answer.status_code == 200, answer.text
+        counts = service.assembly.refresher.drift.take().get(-1, {})
+        assert ("tokens of colours" in counts) == (seconds > 0) == bool(counts)
+
+
 @pytest.mark.slow
 def test_devices_may_be_actors_of_a_ray_cluster(registry):
     pytest.importorskip("ray")

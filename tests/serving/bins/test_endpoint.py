@@ -17,7 +17,6 @@ from pliant.serving.driver import Completed, Rejected
 from pliant.serving.http.api_errors import ApiError
 from pliant.serving.loop.observe import DriftCounter
 from pliant.serving.metrics import Metrics
-from tests.fixtures.fakes import run_virtually
 
 
 class Reader:
@@ -177,13 +176,3 @@ def test_a_request_names_its_stream_unless_only_one_is_served_or_has_the_head():
         single.endpoint.select(None, "task", "classification")
     assert refused.value.status == 424
     assert both.endpoint.tasks() == ["mails", "kinds"] and both.endpoint.describe("kinds").head == "classification"
-
-
-def test_nobody_sleeps_between_the_texts_of_a_large_request():
-    async def main():
-        service = Service()
-        text = "x" * (2 * AT_ONCE)
-        await service.endpoint.run(TextRequest("mails", ((text, None), (text, text), ("b", None))), 12.0)
-        return asyncio.get_running_loop().time()
-
-    assert run_virtually(main()) == 0.0

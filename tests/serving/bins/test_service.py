@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import signal
 import threading
 import urllib.error
 import urllib.request
 
-import httpx2
-import huggingface_hub
 import numpy as np
 import pytest
-from huggingface_hub.utils._http import default_client_factory
 
 from pliant.errors import ArtifactError, DigestError
 from pliant.protocol import replay
@@ -24,7 +20,6 @@ from pliant.serving.launch import launch
 from pliant.serving.lifecycle.catalog import open_registry
 from tests.fixtures.bins.published import (
     LONG,
-    MOST,
     SHORT,
     TEXT,
     MlflowPublisher,
@@ -91,33 +86,6 @@ def test_both_apis_are_at_the_root_beside_what_bentoml_has_there(service):
     )
 
 
-def test_every_answer_has_the_id_of_its_request_or_a_new_one(service):
-    for path, status in (("/health", 200), ("/metrics", 200), ("/v1/models", 200), ("/nowhere/at/all", 404)):
-        request = urllib.request.Request(service.url + path, headers={"x-request-id": "request 7"})
-        try:
-            response = urllib.request.urlopen(request, timeout=PATIENCE)
-        except urllib.error.HTTPError as error:
-            response = error
-        with response:
-            assert (response.status, response.headers.get_all("x-request-id")) == (status, ["request 7"]), path
-    ids = set()
-    for _ in range(2):
-        with urllib.request.urlopen(service.url + "/health", timeout=PATIENCE) as response:
-            ids.update(response.headers.get_all("x-request-id"))
-    assert len(ids) == 2 and all(len(id) == 32 for id in ids)
-
-
-def test_tokens_and_their_embeddings_come_from_the_compiled_runtimes(service):
-    _, lists = post(service, "/meanings/tokenize", {"inputs": [SHORT, TEXT, LONG]})
-    status, states = post(service, "/meanings/embed_all", {"inputs": [SHORT, TEXT, LONG]})
-    assert status == 200
-    assert [len(rows) for rows in states] == [min(len(tokens), MOST) for tokens in lists]
-    _, pooled = embed(service, SHORT, TEXT, LONG)
-    for rows, row in zip(states, pooled, strict=True):
-        mean = np.mean(rows, 0)
-        np.testing.assert_allclose(mean / np.linalg.norm(mean), row, atol=1e-4)
-
-
 def test_the_open_inference_protocol_is_at_the_root_too(service):
     with urllib.request.urlopen(service.url + "/v2/health/ready", timeout=PATIENCE) as response:
         assert (response.status, json.load(response)) == (200, {"ready": True})
@@ -126,56 +94,6 @@ def test_the_open_inference_protocol_is_at_the_root_too(service):
     native = embed(service, TEXT)[1]
     np.testing.assert_allclose(np.reshape(content["outputs"][0]["data"], (1, 16)), native, atol=1e-5)
     assert set(post(service, "/v2/models/other/infer", {"inputs": [text_tensor("text", TEXT)]})[1]) == {"error"}
-
-
-@pytest.fixture
-def online():
-    """The tests' environment makes huggingface_hub reject all addresses, also this machine's."""
-    huggingface_hub.set_client_factory(httpx2.Client)
-    yield
-    huggingface_hub.set_client_factory(default_client_factory)
-
-
-@pytest.mark.usefixtures("online")
-def test_huggingface_hubs_client_works_unchanged(service):
-    client = huggingface_hub.InferenceClient(base_url=f"{service.url}/meanings")
-    whole = client.feature_extraction([SHORT, TEXT, LONG])
-    assert (whole.shape, whole.dtype) == ((3, 16), np.float32)
-    for text, row in zip((SHORT, TEXT, LONG), whole, strict=True):
-        np.testing.assert_allclose(client.feature_extraction(text)[0], row, atol=1e-5)
-    client = huggingface_hub.InferenceClient(f"{service.url}/colours", provider="hf-inference")
-    assert {one.label for one in client.text_classification(TEXT)} == {"red", "green", "blue"}
-    assert client.health_check() and client.get_endpoint_info()["max_input_length"] == MOST
-
-
-def test_bad_input_is_refused_and_the_next_request_on_the_same_connection_served(service):
-    connection = http.client.HTTPConnection(service.url.removeprefix("http://"), timeout=PATIENCE)
-    good = json.dumps({"inputs": TEXT}).encode()
-    bad = [
-        (b"{", {}),
-        (b"[]", {}),
-        (b'{"inputs": 1}', {}),
-        (b'{"inputs": ""}', {}),
-        (b'{"inputs": []}', {}),
-        (b'{"inputs": [[]]}', {}),
-        (json.dumps({"inputs": ["a"] * 17}).encode(), {}),
-        (json.dumps({"inputs": LONG, "truncate": False}).encode(), {}),
-        (json.dumps({"inputs": TEXT, "truncate": 3}).encode(), {}),
-        (json.dumps({"inputs": TEXT, "deadline": -1}).encode(), {}),
-        (json.dumps({"inputs": TEXT, "normalize": "no"}).encode(), {}),
-        (json.dumps({"inputs": "a" * 70_000}).encode(), {}),
-        (b"\xff\xfe", {}),
-        (good, {"content-type": "text/plain"}),
-        (good, {"x-pliant-deadline": "soon"}),
-        (b'{"inputs": "' + b"a" * 11_000_000 + b'"}', {}),
-    ]
-    for content, headers in bad:
-        for body, told, wanted in ((content, headers, range(400, 500)), (good, {}, (200,))):
-            connection.request("POST", "/meanings/embed", body, {"content-type": "application/json", **told})
-            response = connection.getresponse()
-            said = json.loads(response.read())
-            assert response.status in wanted, (content[:60], said)
-            assert wanted == (200,) or set(said) == {"error", "error_type"}
 
 
 def test_a_hung_device_process_is_replaced_and_no_text_lost(service):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pliant.cascade.calibrate import fit_spread
-from pliant.errors import ArtifactError, DeviceError, InputError
+from pliant.errors import ArtifactError, InputError
 from pliant.outcomes.files import read_inputs, read_labels
 from pliant.protocol import Failed, replay
 from pliant.registry.names import CASCADE_TASK, cascade_level
@@ -137,14 +137,6 @@ def test_two_tasks_share_a_service_and_their_models_are_kept_apart(registry):
         assert {model for model, _ in service.devices[0].launches} == {0, 1, 2, 3}
 
     serve(registry, check)
-
-
-def test_tasks_of_two_classes_of_device_are_an_error_unless_any_profile_is_allowed(registry):
-    publish_tiny(registry, "shades", device="a large GPU")
-    catalog = load_catalog(registry, "champion")
-    with pytest.raises(DeviceError, match="profiled on 2 classes of device"):
-        build_plan(QUIET, catalog, 0)
-    assert len(build_plan(QUIET.replace(any_profile=True), catalog, 0).models) == 4
 
 
 def test_a_regressions_answer_is_a_value_with_the_interval_that_it_is_sure_of(registry):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pliant.errors import ArtifactError, RegistryError
+from pliant.errors import ArtifactError, DeviceError, RegistryError
 from pliant.registry.names import CASCADE_TASK, cascade_level
 from pliant.serving.cascade.catalog import load_catalog
 from tests.fixtures.cascade.published import DEVICE, LEVELS, publish_tiny, tiny_cascade, tiny_classifier
@@ -54,6 +54,12 @@ def test_what_does_not_fit_together_is_refused_with_what_to_do(registry):
         f"task colours was planned with classifier {former[:12]}, but champion of {large} (version 2) is "
         f"{digest[:12]}: promote the plan that was made with it"
     )
+
+
+def test_tasks_of_two_classes_of_device_do_not_fit_together(registry):
+    publish_tiny(registry, "shades", device="a large GPU")
+    with pytest.raises(DeviceError, match="profiled on 2 classes of device"):
+        _ = load_catalog(registry, "champion").device
 
 
 def load_catalog_error(registry) -> str:

@@ -82,13 +82,6 @@ def test_the_open_inference_protocol_is_at_the_root_beside_what_bentoml_has_ther
     assert set(call(service, "GET", "/v2/nothing")[1]) == {"error"}
 
 
-def test_a_later_label_is_taken(service):
-    (answer,) = ask(service, SURE)[1]["answers"]
-    body = json.dumps({"id": answer["id"], "label": "blue"}).encode()
-    status, taken = call(service, "POST", "/v1/outcomes", body)
-    assert (status, taken["correct"]) == (200, True)
-
-
 def test_a_killed_device_process_loses_no_text_and_comes_back(service):
     """Pause the device process first, so that it dies during a launch."""
     victim = processes(service)[1]

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import math
 
-import httpx2
-import huggingface_hub
 import pytest
-from huggingface_hub.utils._http import default_client_factory
 
 from pliant.serving.cascade.api import scores
 from pliant.serving.http.api_errors import ApiError
@@ -123,23 +120,3 @@ def test_a_batch_fails_as_a_whole_where_one_of_its_texts_has_no_answer():
     response = predict(Service(), [["Good."], ["late"]])
     assert (response.status_code, response.json()["error_type"]) == (429, "Overloaded")
     assert "deadline is 1 second" in response.json()["error"]
-
-
-class Bridge(httpx2.BaseTransport):
-    """Sends the requests of huggingface_hub to the app."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
-
-    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-        kind = request.headers.get("content-type", "")
-        answer = self._service.call(request.method, request.url.path, request.read(), kind)
-        return httpx2.Response(answer.status_code, content=answer.content, request=request)
-
-
-@pytest.fixture
-def service():
-    service = Service("reviews", "similarity")
-    huggingface_hub.set_client_factory(lambda: httpx2.Client(transport=Bridge(service)))
-    yield service
-    huggingface_hub.set_client_factory(default_client_factory)

@@ -7,12 +7,12 @@ import shutil
 import sqlite3
 
 import pytest
-from mlflow import MlflowClient
 
 from pliant.errors import RefusedError, RegistryError
 from pliant.serving.bins.settings import BinsSettings
 from pliant.serving.lifecycle import first_release
 from pliant.serving.lifecycle.first_release import lacking, main, wait
+from tests.fixtures.light_mlflow import lay_database
 
 NONE = "no model pliant-bins-* has a version under the alias champion"
 UNMADE = "the registry's tables are incomplete, or of another version of MLflow"
@@ -96,7 +96,7 @@ def test_a_database_is_looked_at_without_making_anything_in_it(tmp_path):
     assert lacking(settings(uri)).startswith(f"there is no registry database at {file}") and not file.exists()
     file.touch()
     assert lacking(settings(uri)) == UNMADE and file.stat().st_size == 0
-    MlflowClient(f"sqlite:///{whole}", f"sqlite:///{whole}").search_experiments()
+    lay_database(whole)
     shutil.copy(whole, file)
     assert lacking(settings(uri)) == NONE
     with sqlite3.connect(file) as database:

@@ -1,21 +1,25 @@
-"""The packing service's routes over a fake engine: OpenAI's answers and streams."""
+"""The packing service's routes over a fake engine: OpenAI's answers, streams and log-probabilities, and vLLM's tokens."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+from types import SimpleNamespace
 
 import httpx2
 import openai
 import pytest
 
+from pliant.packing import chat as chat_program
+from pliant.packing.scheduling.request import Prompt
 from pliant.serving.client import Client
 from pliant.serving.packing import api, schemas
-from pliant.serving.packing.reply import Reply
+from pliant.serving.packing.engine.forecaster import Forecast
+from pliant.serving.packing.reply import Choice, Reply
+from pliant.serving.packing.text import TokenTexts
 from tests.fixtures.documented import check_answer
-from tests.fixtures.packing.fakes import SECONDS, TALE, new_tokenizer
-from tests.fixtures.packing.in_process import QUIET, error_of, events, generator, publish, serving
-from tests.fixtures.registry import FolderRegistry
+from tests.fixtures.packing.fakes import SECONDS, TALE, logprobs_of, new_tokenizer
+from tests.fixtures.packing.in_process import CONTEXT, QUIET, error_of, events, generator, publish, serving
 
 TOKENS = len(new_tokenizer().encode(TALE).ids) + 1  # with the one that ends it
 
@@ -205,8 +209,7 @@ def test_an_error_gives_up_all_outputs_of_the_request(service, monkeypatch):
         ({"prompt": list(range(1, 9)) * 15 + [1] * 5}, (0.5, 3, 1.0, 3)),
     ],
 )
-def test_the_models_generation_configuration_gives_the_defaults_of_a_request(tmp_path, fields, expected):
-    registry = FolderRegistry(tmp_path)
+def test_the_models_generation_configuration_gives_the_defaults_of_a_request(registry, fields, expected):
     publish(registry, model=generator(sampling={"temperature": 0.5, "top_k": 3.0, "max_tokens": 4.0}))
     with serving(registry) as service:
         answer = service.post("/completions", {"prompt": "once", **fields})
@@ -221,3 +224,168 @@ def test_answers_models_and_status_have_the_documented_fields_and_no_other(servi
     check_answer(schemas.ChatCompletion, service.chat().json())
     check_answer(schemas.OpenaiModels, service.get("/models").json())
     check_answer(schemas.Status, service.status())
+
+
+TOKENIZER = new_tokenizer()
+TEXTS = TokenTexts(TOKENIZER)
+OUTPUT = [*TOKENIZER.encode(TALE).ids, 0]
+PROMPT_IDS = TOKENIZER.encode("Tell me").ids
+
+
+def top_of(token: int, top: int) -> dict[str, float]:
+    known = logprobs_of(token, top)
+    return {TEXTS.text_of(id): logprob for id, logprob in (*known.top, (token, known.logprob))}
+
+
+def expected(tokens: list[int], top: int) -> dict[str, list]:
+    return {
+        "tokens": [TEXTS.text_of(token) for token in tokens],
+        "token_logprobs": [logprobs_of(token, top).logprob for token in tokens],
+        "top_logprobs": [top_of(token, top) for token in tokens],
+    }
+
+
+@pytest.mark.parametrize("top", [0, 3])
+def test_a_completion_has_those_of_its_tokens_the_last_included(service, top):
+    (choice,) = service.complete(logprobs=top).json()["choices"]
+    offsets = choice["logprobs"].pop("text_offset")
+    assert choice["logprobs"] == expected(OUTPUT, top)
+    assert offsets[0] == 0 and offsets[-1] == len(TALE)
+    for token, begin, end in zip(OUTPUT, offsets, offsets[1:], strict=False):
+        whole = not TEXTS.text_of(token).startswith("bytes:")
+        assert not whole or TALE[begin:end] == TEXTS.text_of(token)
+
+
+def test_a_chat_has_tokens_with_bytes_and_the_likeliest_ones(service):
+    response = service.chat(logprobs=True, top_logprobs=2)
+    logprobs = response.json()["choices"][0]["logprobs"]
+    assert logprobs["refusal"] is None
+    for token, entry in zip(OUTPUT, logprobs["content"], strict=True):
+        known = logprobs_of(token, 2)
+        assert entry == {
+            "token": TEXTS.text_of(token),
+            "logprob": known.logprob,
+            "bytes": list(TEXTS.bytes_of(token)),
+            "top_logprobs": [
+                {"token": TEXTS.text_of(id), "logprob": logprob, "bytes": list(TEXTS.bytes_of(id))}
+                for id, logprob in known.top
+            ],
+        }
+    check_answer(schemas.ChatCompletion, response.json())
+
+
+@pytest.mark.parametrize("echo", [False, True])
+def test_a_stream_has_every_token_once(service, echo):
+    whole = service.complete(logprobs=2, echo=echo).json()["choices"][0]
+    *chunks, _ = events(service.complete(logprobs=2, echo=echo, stream=True))
+    parts = [chunk["choices"][0] for chunk in chunks]
+    assert "".join(part["text"] for part in parts) == whole["text"]
+    for name, values in whole["logprobs"].items():
+        streamed = [value for part in parts if part["logprobs"] for value in part["logprobs"][name]]
+        assert streamed == values
+
+
+def test_log_probabilities_of_prompts_are_limited_by_tokens_and_alternatives(service, monkeypatch):
+    monkeypatch.setattr("pliant.serving.packing.endpoint.MAX_PROMPT_LOGPROBS", 6 * len(PROMPT_IDS))
+    assert service.complete(logprobs=2, echo=True, n=2).status_code == 200
+    refused = service.complete(logprobs=3, echo=True, n=2)
+    assert refused.status_code == 400 and "tokens x (logprobs + 1) x n" in refused.text
+    assert service.complete(logprobs=20).status_code == 200, "without its prompt"
+
+
+CHAT = [{"role": "user", "content": "Tell me"}]
+
+
+def test_a_text_becomes_the_tokens_that_the_model_would_read(service):
+    response = service.post_root("/tokenize", {"model": "tales", "prompt": "Tell me 🙂"})
+    ids = TOKENIZER.encode("Tell me 🙂").ids
+    assert response.json() == {"count": len(ids), "max_model_len": CONTEXT, "tokens": ids, "token_strs": None}
+    check_answer(schemas.Tokens, response.json())
+    strings = service.post_root("/tokenize", {"prompt": "Tell", "return_token_strs": True}).json()["token_strs"]
+    assert "".join(strings) == "Tell"
+    assert service.post_root("/tokenize", {"prompt": ""}).json()["count"] == 0
+
+
+def test_a_conversation_is_written_by_its_template_first(service):
+    tokens = service.post_root("/tokenize", {"messages": CHAT}).json()["tokens"]
+    assert TOKENIZER.decode(tokens, skip_special_tokens=False) == "<|user|>Tell me<|assistant|>"
+    read = service.post("/chat/completions", {"messages": CHAT, "max_tokens": 1}).json()
+    assert read["usage"]["prompt_tokens"] == len(tokens)
+
+
+@pytest.mark.parametrize(
+    ("source", "status"),
+    [
+        ("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", 503),
+        ("{{ [1] | tojson(colour=2) }}", 503),
+        ("{{ raise_exception('not today') }}", 400),
+        ("{{ 1 / (messages[0].content | length - 7) }}", 400),
+    ],
+)
+def test_a_client_is_blamed_for_nothing_but_its_conversation(registry, monkeypatch, source, status):
+    monkeypatch.setattr(chat_program, "SECONDS", 0.2)
+    publish(registry, model=generator(chat_template=source))
+    with serving(registry) as service:
+        answers = [
+            service.post("/chat/completions", {"messages": CHAT, "max_tokens": 1}),
+            service.post_root("/tokenize", {"messages": CHAT}),
+        ]
+    assert [response.status_code for response in answers] == [status] * 2
+    assert {error_of(response)["code"] for response in answers} == {
+        "artifact_unusable" if status == 503 else "invalid_value"
+    }
+
+
+def test_tokens_become_their_text_again_special_ones_included(service):
+    ids = [1, *TOKENIZER.encode("Tell me 🙂").ids]
+    response = service.post_root("/detokenize", {"tokens": ids})
+    assert response.json() == {"prompt": "<|user|>Tell me 🙂"}
+    check_answer(schemas.Detokenized, response.json())
+    assert service.post_root("/detokenize", {"tokens": []}).json() == {"prompt": ""}
+
+
+def reply(*finishes: str, **targets: float) -> Reply:
+    """Return choices of three tokens in a second, the first half a second after it came."""
+    request = SimpleNamespace(chat=False, deadline=2.5)
+    made = Reply(request, "tales", "f", 11, lambda _output: None)
+    prompt = Prompt(0, 10.0, 3, 9, (1.0,) * 8, **targets)
+    outputs = [
+        SimpleNamespace(
+            tokens=[7] * 3, finish=finish, fault="", writer=SimpleNamespace(waiting=0), first_token_at=10.5,
+            last_token_at=11.5, first=SimpleNamespace(prompt=prompt),
+        )
+        for finish in finishes
+    ]  # fmt: skip
+    forecast = Forecast((4.0,) * 8, 8, "model")
+    made.choices = [Choice(index, output, forecast, "", "p") for index, output in enumerate(outputs)]
+    return made
+
+
+@pytest.mark.parametrize(
+    ("finish", "sentence"),
+    [
+        ("late", "deadline is 2.5 seconds, but the queue is too long to answer within it"),
+        ("full", "the queue is full; try again later"),
+        ("failed", "the engine failed"),
+        ("cancelled", "the output was cancelled"),
+        ("slow", "the client did not read the stream, so its output was cancelled"),
+    ],
+)
+def test_an_error_says_what_happened(finish, sentence):
+    error = reply(finish, "failed").api_error()
+    assert (str(error), error.status) == (sentence, {"full": 429, "failed": 500, "slow": 408}.get(finish, 503))
+
+
+@pytest.mark.parametrize(
+    ("targets", "on_time"),
+    [
+        ({}, True),
+        ({"ttft": 0.5, "tpot": 0.5, "deadline": 11.5}, True),
+        ({"ttft": 0.49}, False),
+        ({"tpot": 0.49}, False),
+        ({"deadline": 11.4}, False),
+    ],
+)
+def test_an_output_is_on_time_if_it_kept_all_its_targets(targets, on_time):
+    (choice,) = reply("stop", **targets).choices
+    assert (choice.on_time, choice.has_targets) == (on_time, bool(targets))

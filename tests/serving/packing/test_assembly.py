@@ -19,14 +19,6 @@ from pliant.serving.packing.engine.metrics import PackingMetrics
 from pliant.serving.workers.devices import DevicePlan
 from tests.fixtures.packing.fakes import FakePredictor, FakeWorker
 from tests.fixtures.packing.in_process import QUIET, generator, packing, predictor, publish, serving
-from tests.fixtures.registry import FolderRegistry
-
-
-@pytest.fixture
-def registry(tmp_path):
-    registry = FolderRegistry(tmp_path / "registry")
-    publish(registry)
-    return registry
 
 
 @pytest.fixture

@@ -7,17 +7,9 @@ import pytest
 from pliant.errors import ArtifactError
 from pliant.registry.names import PACKING_GENERATOR, PACKING_PREDICTOR, PACKING_PREFIX
 from pliant.serving.packing.catalog import Catalog, load_catalog
-from tests.fixtures.packing.in_process import CONTEXT, MARGINAL, generator, packing, predictor, publish
-from tests.fixtures.registry import FolderRegistry
+from tests.fixtures.packing.in_process import CONTEXT, MARGINAL, generator, packing, predictor
 
 GENERATOR, PREDICTOR, PLAN = PACKING_GENERATOR + "tales", PACKING_PREDICTOR + "tales", PACKING_PREFIX + "tales"
-
-
-@pytest.fixture
-def registry(tmp_path):
-    registry = FolderRegistry(tmp_path)
-    publish(registry)
-    return registry
 
 
 def loaded(registry, running=None) -> tuple[Catalog, list[str]]:

@@ -16,7 +16,6 @@ from pliant.serving.packing.request import NO_TOOLS, GenerationRequest, PromptIn
 from tests.fixtures.packing.fakes import TALE, new_tokenizer
 from tests.fixtures.packing.in_process import CONTEXT, error_of, publish, serving
 from tests.fixtures.packing.in_process import serving as serving_registry
-from tests.fixtures.registry import FolderRegistry
 
 PLAIN = GenerationRequest(
     model="tales",
@@ -41,13 +40,6 @@ PLAIN = GenerationRequest(
     priority=0,
     offline=False,
 )
-
-
-@pytest.fixture
-def registry(tmp_path):
-    registry = FolderRegistry(tmp_path)
-    publish(registry)
-    return registry
 
 
 @pytest.fixture
@@ -173,31 +165,29 @@ def test_outputs_on_their_way_end_where_they_began(registry):
 
 
 @pytest.fixture
-def running(registry):
-    with serving(registry) as running:
-        yield running
+def idle(registry):
+    with serving(registry) as idle:
+        yield idle
 
 
 @pytest.fixture
-def busy(running):
-    """A running whose engine makes no step, with more waiting than it has places for."""
-    running.worker.held = True
-    replies = [
-        running.wait(running.endpoint.open(replace(PLAIN, max_tokens=100), running.endpoint.now)) for _ in range(300)
-    ]
-    yield running
+def busy(idle):
+    """A service whose engine makes no step, with more waiting than it has places for."""
+    idle.worker.held = True
+    replies = [idle.wait(idle.endpoint.open(replace(PLAIN, max_tokens=100), idle.endpoint.now)) for _ in range(300)]
+    yield idle
     for reply in replies:
         reply.cancel()
-    running.worker.held = False
+    idle.worker.held = False
 
 
-def test_an_answer_says_when_its_tokens_came_and_whether_its_targets_were_kept(running):
-    (choice,) = running.complete(slo_ttft_ms=50_000, slo_tpot_ms=10_000).json()["choices"]
+def test_an_answer_says_when_its_tokens_came_and_whether_its_targets_were_kept(idle):
+    (choice,) = idle.complete(slo_ttft_ms=50_000, slo_tpot_ms=10_000).json()["choices"]
     facts = choice["pliant"]
     assert 0 < facts["tpot_seconds"] < facts["ttft_seconds"] < 50 and facts["on_time"]
-    assert running.sample("pliant_targets_total", task="tales", kept="true") == 1
-    running.complete()
-    assert running.sample("pliant_targets_total", task="tales", kept="true") == 1, "it had none"
+    assert idle.sample("pliant_targets_total", task="tales", kept="true") == 1
+    idle.complete()
+    assert idle.sample("pliant_targets_total", task="tales", kept="true") == 1, "it had none"
 
 
 def test_what_cannot_be_kept_is_refused_at_once_with_the_time_to_come_again(busy):
@@ -213,16 +203,16 @@ def test_what_cannot_be_kept_is_refused_at_once_with_the_time_to_come_again(busy
     assert pending == 300
 
 
-def test_deadline_and_targets_leave_time_for_the_way_back_and_are_what_the_door_goes_by(running, monkeypatch):
-    front = running.endpoint.front_door
+def test_deadline_and_targets_leave_time_for_the_way_back_and_are_what_the_door_goes_by(idle, monkeypatch):
+    front = idle.endpoint.front_door
     assert front.usual_deadline == 10.0
     monkeypatch.setattr(front, "way_back", lambda _now: 2.0)
-    before = running.endpoint.now
-    assert running.complete(deadline=50, slo_ttft_ms=30_000).status_code == 200
-    (prompt,) = [arguments[0].prompt for verb, arguments in running.worker.sent if verb == "submit"]
-    assert before - 2.0 <= prompt.arrival <= running.endpoint.now - 2.0
+    before = idle.endpoint.now
+    assert idle.complete(deadline=50, slo_ttft_ms=30_000).status_code == 200
+    (prompt,) = [arguments[0].prompt for verb, arguments in idle.worker.sent if verb == "submit"]
+    assert before - 2.0 <= prompt.arrival <= idle.endpoint.now - 2.0
     assert (prompt.deadline - prompt.arrival, prompt.ttft) == (pytest.approx(50.0), 30.0)
     assert front.usual_deadline == 10.0, "an output takes seconds by itself: no deadline counts for more"
     for _ in range(10):
-        running.complete(deadline=50, slo_ttft_ms=100)
+        idle.complete(deadline=50, slo_ttft_ms=100)
     assert front.usual_deadline < 10.0

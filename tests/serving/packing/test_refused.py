@@ -63,17 +63,20 @@ def test_a_body_that_is_no_request_is_an_error_in_openais_shape(service, body, s
 
 
 WORDS = ("a", "b", "c", "tell")
-CONTEXT = 6
+SHORT = 6
 
 
-def reader(vocabulary: int | None = None, tokenizer: str | None = None, context: int = CONTEXT) -> PromptReader:
-    words = Tokenizer(models.WordLevel({word: id for id, word in enumerate(WORDS)}, unk_token="a"))
+def reader(vocabulary: int | None = None, special: bool = False, template: str = "") -> PromptReader:
+    """A reader of a tokenizer of words, which may put <s> before every text."""
+    words = Tokenizer(models.WordLevel({word: id for id, word in enumerate((*WORDS, "<s>"))}, unk_token="a"))
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    if special:
+        words.add_special_tokens(["<s>"])
+        words.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", len(WORDS))])
     words.enable_truncation(2)  # as a tokenizer may come; whole prompts are read all the same
     words.enable_padding(length=4)
     config = json.dumps({} if vocabulary is None else {"vocab_size": vocabulary})
-    text = words.to_str() if tokenizer is None else tokenizer
-    return PromptReader(Generator("g", config, text, "", context, (), "", {}), context)
+    return PromptReader(Generator("g", config, words.to_str(), template, SHORT, (), "", {}), SHORT)
 
 
 @pytest.mark.parametrize("ids", [False, True])
@@ -81,18 +84,15 @@ def test_a_prompt_leaves_at_least_one_token_for_the_output(ids):
     def prompt(length):
         return PromptInput("prompt[1]", ids=(1,) * length) if ids else PromptInput("prompt[1]", text="b " * length)
 
-    assert len(reader().read(prompt(CONTEXT - 1)).ids) == CONTEXT - 1
+    assert len(reader().read(prompt(SHORT - 1)).ids) == SHORT - 1
     sentence = r"prompt\[1\] is 6 tokens, but must be at most 5 tokens, to leave one for the output"
     with pytest.raises(ApiError, match=sentence) as refused:
-        reader().read(prompt(CONTEXT))
-    assert (refused.value.status, refused.value.code, refused.value.field) == (
-        400,
-        "context_length_exceeded",
-        "prompt[1]",
-    )
+        reader().read(prompt(SHORT))
+    error = refused.value
+    assert (error.status, error.code, error.field) == (400, "context_length_exceeded", "prompt[1]")
 
 
-@pytest.mark.parametrize(("vocabulary", "last"), [(None, len(WORDS) - 1), (10, 9)])
+@pytest.mark.parametrize(("vocabulary", "last"), [(None, len(WORDS)), (10, 9)])
 def test_ids_must_be_of_the_vocabulary(vocabulary, last):
     read = reader(vocabulary).read
     assert read(PromptInput("prompt", ids=(0, last))).ids == (0, last)
@@ -101,25 +101,15 @@ def test_ids_must_be_of_the_vocabulary(vocabulary, last):
             read(PromptInput("prompt", ids=(0, id)))
 
 
-def with_special_tokens(template: str = "") -> PromptReader:
-    """A reader whose tokenizer puts <s> before every text."""
-    vocabulary = {word: index for index, word in enumerate((*WORDS, "<s>"))}
-    words = Tokenizer(models.WordLevel(vocabulary, unk_token="a"))
-    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    words.add_special_tokens(["<s>"])
-    words.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", len(WORDS))])
-    return PromptReader(Generator("g", "{}", words.to_str(), template, 20, (), "", {}), 20)
-
-
 def test_a_texts_special_tokens_are_the_tokenizers_and_a_conversations_are_the_templates():
     template = "{% for message in messages %}{{ message['content'] }} {% endfor %}tell"
     talk = PromptInput("messages", messages=({"role": "user", "content": "a b"}, {"role": "user", "content": "b"}))
     text = PromptInput("prompt", text="a b")
     special = len(WORDS)
-    read = with_special_tokens(template).read
+    read = reader(None, True, template).read
     assert (read(text).ids, read(text).text, read(text).echo) == ((special, 0, 1), "a b", "a b")
     assert (read(talk).ids, read(talk).echo) == ((0, 1, 1, 3), "a b b tell")
-    plain = with_special_tokens().read(talk)
+    plain = reader(None, True).read(talk)
     assert (plain.ids, plain.text, plain.echo) == ((special, 0, 1, 1), "a b b", "a b\nb")
-    ids = with_special_tokens().read(PromptInput("prompt", ids=(special, 1)))
+    ids = reader(None, True).read(PromptInput("prompt", ids=(special, 1)))
     assert (ids.ids, ids.text, ids.echo) == ((special, 1), "b", "b")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import signal
 import threading
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import httpx2
@@ -25,7 +27,7 @@ from tests.fixtures.packing.published import NAME, MlflowPublisher, publish_tiny
 
 pytestmark = pytest.mark.slow
 
-LONG = 200  # tokens
+LONG, SHORT = 200, 60  # tokens
 COUNT = 6
 
 
@@ -191,3 +193,24 @@ def test_the_live_journals_replay_to_themselves(folder, settings):
     for path in paths:
         journal = read_journal(path)
         assert journal and replay(PackingScheduler(rules(settings, served), served.packing.memory), journal) == journal
+
+
+def test_two_engines_share_the_texts_and_the_death_of_one_changes_none(tmp_path):
+    publish_tiny(MlflowPublisher(tmp_path))
+    settings = settings_for(tmp_path, device="cpu,cpu", launch_limit=30.0, predict_limit=60.0)
+    with running(settings, tmp_path) as service, asking(service) as client, ThreadPoolExecutor(COUNT) as threads:
+        texts = [whole(client, seed=seed, max_tokens=SHORT) for seed in range(COUNT)]
+        assert list(threads.map(lambda seed: whole(client, seed=seed, max_tokens=SHORT), range(COUNT))) == texts
+        (model,) = status_of(service)["models"]
+        assert [engine["device"] for engine in model["engines"]] == ["cpu", "cpu"]
+        assert all(engine["iterations"] > 0 and engine["books"] == "balanced" for engine in model["engines"])
+        assert model["engine"]["tokens"] == sum(engine["tokens"] for engine in model["engines"])
+        first = engines(service)[0]
+        first.send_signal(signal.SIGSTOP)  # so that its texts are in flight, however fast it is
+        pending = [threads.submit(partial(whole, client, seed=seed, max_tokens=SHORT)) for seed in range(COUNT)]
+        wait_for(lambda: sum(each.done() for each in pending) >= 1)
+        assert not all(each.done() for each in pending)
+        first.send_signal(signal.SIGKILL)
+        assert [each.result() for each in pending] == texts
+        wait_for(lambda: len([each for each in engines(service) if each != first]) == 2)
+        assert status_of(service)["ready"]

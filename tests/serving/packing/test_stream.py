@@ -8,14 +8,11 @@ import json
 import pytest
 
 from tests.fixtures.packing.fakes import TALE
-from tests.fixtures.packing.in_process import QUIET, publish, serving
-from tests.fixtures.tokens.http import FolderRegistry
+from tests.fixtures.packing.in_process import QUIET, serving
 
 
 @pytest.fixture
-def service(tmp_path):
-    registry = FolderRegistry(tmp_path)
-    publish(registry)
+def service(registry):
     with serving(registry, QUIET.replace(stream_limit=1.0)) as service:
         yield service
 

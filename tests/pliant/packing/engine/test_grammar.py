@@ -5,23 +5,20 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import pytest
-import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from pliant.errors import InputError
 from pliant.packing.artifact import Generator
 from pliant.packing.engine import grammar as module
 from pliant.packing.engine.grammar import Grammars
-from pliant.packing.engine.model import load_generator, weights
+from pliant.packing.engine.model import load_generator
 from pliant.packing.engine.paged_engine import PagedEngine
 from pliant.packing.engine.submission import Sampling, Submission
 from pliant.packing.scheduling.policy import Rules
 from tests.fixtures.packing.fakes import new_tokenizer
-from tests.fixtures.packing.generators import HOSTED, SCARCE, generated, prompts, running, submission
+from tests.fixtures.packing.generators import HOSTED, SCARCE, generated, prompts, running, submission, tiny_generator
 
 CONTEXT, COUNT = 160, 8
 TOKENIZER = new_tokenizer()
@@ -39,16 +36,9 @@ JSON = f"start: %json {json.dumps(SCHEMA)}"
 DIGITS = "start: /[0-9]{5,9}/"
 
 
-@cache
 def generator() -> Generator:
     """A tiny random Llama that reads the byte-level tokenizer; token 0 ends an output."""
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=VOCABULARY, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=CONTEXT, initializer_range=0.4, tie_word_embeddings=False,
-    )  # fmt: skip
-    kept = weights(LlamaForCausalLM(config))
-    return Generator("tiny", config.to_json_string(), TOKENIZER.to_str(), "", CONTEXT, (0,), "none", kept)
+    return tiny_generator(0, VOCABULARY, CONTEXT, (0,), TOKENIZER.to_str())
 
 
 def text_of(tokens: tuple[int, ...]) -> str:

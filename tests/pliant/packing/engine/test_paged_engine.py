@@ -24,7 +24,6 @@ from transformers import (
 
 from pliant.errors import InputError, SchedulerError
 from pliant.packing.engine.model import load_generator
-from pliant.packing.engine.page_attention import PageCache
 from pliant.packing.engine.paged_engine import PagedEngine, StepResult, SwapSpace
 from pliant.packing.scheduling.request import Chunk, Memory, StepPlan
 from tests.fixtures.packing.generators import HOSTED, SCARCE, generated, prompts, tiny_generator
@@ -154,15 +153,6 @@ def test_a_model_that_attends_by_itself_is_refused() -> None:
     config = GPTJConfig(vocab_size=64, n_embd=32, n_layer=2, n_head=4, n_positions=96, rotary_dim=8)
     with pytest.raises(InputError, match="called by 0 of 8 heads"):
         PagedEngine(GPTJForCausalLM(config).eval(), SCARCE)
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_runs_by_plain_torch_on_a_cpu(dtype) -> None:
-    engine = PagedEngine(load_generator(tiny_generator()).to(dtype), HOSTED)
-    assert type(engine._cache) is PageCache and engine._cache.tensor_L2CPGD.dtype == dtype
-    desk = Desk(engine)
-    desk.read(prompts(2, seed=1), limit=4)
-    assert [len(tokens) for tokens in desk.tokens.values()] == [4, 4]
 
 
 def test_sequences_use_the_same_pages_where_the_plan_says_so() -> None:

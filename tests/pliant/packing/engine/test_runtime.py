@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pliant.errors import InputError, WorkerError
+from pliant.packing.engine.complete import complete
 from pliant.packing.engine.submission import Sampling, Submission
 from pliant.packing.scheduling.policy import POLICIES, Rules
 from pliant.packing.scheduling.request import Memory
@@ -201,3 +202,19 @@ def test_prompts_that_begin_alike_are_read_once_and_their_texts_stay_the_same() 
             engine.submit(submission(id, ids, exact=LIMIT))
         desk.wait(len(texts))
         assert engine.status().shared == 0
+
+
+@pytest.mark.parametrize("memory", [SCARCE, HOSTED])
+def test_greedy_completions_are_those_of_plain_generation_however_little_memory_there_is(memory):
+    texts = prompts(20)
+    completions = complete(tiny_generator(), texts, memory, LIMIT)
+    assert [completion.tokens for completion in completions] == generated(tiny_generator(), texts)
+    for completion in completions:
+        assert completion.finished == ("stop" if completion.tokens[-1] in ENDS else "length")
+        assert completion.finished == "stop" or len(completion.tokens) == LIMIT
+
+
+@pytest.mark.parametrize("ids", [(), (1,) * CONTEXT])
+def test_a_prompt_that_leaves_no_token_is_refused_by_its_number(ids):
+    with pytest.raises(InputError, match="prompt 1 is"):
+        complete(tiny_generator(), [(1, 2), ids], HOSTED)

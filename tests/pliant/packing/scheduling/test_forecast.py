@@ -13,14 +13,7 @@ from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import Memory, Prompt
 from pliant.packing.scheduling.simulated import simulate
 
-KNOTS = np.array([0.0, *QUANTILES, 1.0])
 forecasts = st.lists(st.floats(1.0, 900.0), min_size=8, max_size=8).map(lambda x: tuple(sorted(x)))
-
-
-def draw(forecast, limit: int, count: int, rng, beyond: float = 0.0) -> np.ndarray:
-    """Draw outputs of more than `beyond` tokens: linear in the log between quantiles, from 1 token to the limit."""
-    logs = np.log([1.0, *forecast, limit])
-    return np.exp(np.interp(rng.uniform(np.interp(np.log(max(beyond, 1.0)), logs, KNOTS), 1.0, count), KNOTS, logs))
 
 
 @given(st.lists(st.floats(-5.0, 1e300), min_size=8, max_size=8), st.integers(1, 4096))
@@ -37,21 +30,6 @@ def test_the_mean_is_that_of_the_quantile_function(forecast):
     levels = (np.arange(200_000) + 0.5) / 200_000
     quantile = np.interp(levels, QUANTILES, forecast)  # flat beyond the first and the last
     assert mean(forecast) == pytest.approx(quantile.mean(), rel=1e-4)
-
-
-@given(st.floats(20, 300), st.floats(0.3, 1.2), st.integers(0, 200), st.integers(0, 2**32 - 1))
-def test_who_is_alive_later_is_as_drawn(middle, width, generated, seed):
-    """Up to the resolution of the grid, whose points lie 8% apart."""
-    rng, limit, grid = np.random.default_rng(seed), 1500, Grid(2048)
-    z = np.array([-1.645, -1.282, -0.674, 0, 0.674, 1.282, 1.645, 2.326])
-    forecast = ordered(middle * np.exp(width * z), limit)
-    if np.interp(np.log(max(generated, 1)), np.log([1.0, *forecast, limit]), KNOTS) > 0.95:
-        return  # nearly all have ended
-    horizons_T = np.array([1.0, 5, 20, 60, 150, 400, 1000])
-    alive = grid.alive(grid.row(forecast, limit)[None], np.array([float(generated)]), horizons_T)[0]
-    drawn = draw(forecast, limit, 20_000, rng, generated)
-    expected = (drawn[:, None] > generated + horizons_T).mean(axis=0)
-    assert np.abs(alive - expected).max() < 0.12 and np.abs(alive - expected).mean() < 0.03
 
 
 @pytest.mark.parametrize("certain", [1.0, 2.0, 37.0, 900.0])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 from dataclasses import dataclass, field
+from functools import partial, wraps
 from itertools import count
 from types import SimpleNamespace
 
@@ -23,7 +23,6 @@ from pliant.serving.packing.engine.engine import (
     EngineGroup,
     EngineLimits,
     InFlightOutput,
-    SequenceLimit,
     Suspects,
 )
 from pliant.serving.packing.engine.engine_process import EngineProcess
@@ -35,29 +34,37 @@ IDS = count()
 LIMITS = EngineLimits(silence=0.2, drain=5.0, retry=0.01)
 
 
-def scenario(test):
-    """Run on a loop of its own, with a started driver and its worker."""
+def scenario(test, count: int = 1):
+    """Run on a loop of its own, with a started driver and its worker, or a group of several with theirs."""
 
     async def run():
-        worker = FakeWorker(lambda: None)
-        driver = EngineDriver(worker, asyncio.get_running_loop().time, LIMITS)
-        await driver.start()
+        workers = [FakeWorker(lambda: None) for _ in range(count)]
+        drivers = [EngineDriver(worker, asyncio.get_running_loop().time, LIMITS) for worker in workers]
+        engine = drivers[0] if count == 1 else EngineGroup([("cpu", driver) for driver in drivers])
+        await engine.start()
         try:
-            await asyncio.wait_for(test(driver, worker), 20)
+            await asyncio.wait_for(test(engine, workers[0] if count == 1 else workers), 20)
         finally:
-            worker.held = False
-            await driver.stop()
-        assert worker.stopped and driver.pending == 0
+            for worker in workers:
+                worker.trouble, worker.held = "", False
+            await engine.stop()
+        assert all(worker.stopped for worker in workers) and engine.pending == 0
 
+    @wraps(test)
     def wrapped():
         run_virtually(run())
 
-    wrapped.__name__ = test.__name__
+    del wrapped.__wrapped__  # its parameters are no fixtures
     return wrapped
 
 
-def new_output(driver, limit=200, stops=(), temperature=0.0, seed=0, ids=(5, 6, 7), **tenant) -> InFlightOutput:
-    prompt = Prompt(next(IDS), 0.0, len(ids), limit, (8.0,) * 8, **tenant)
+with_two = partial(scenario, count=2)
+
+
+def new_output(
+    _driver, limit=200, stops=(), temperature=0.0, seed=0, ids=(5, 6, 7), forecast=8.0, id=None, **tenant
+) -> InFlightOutput:
+    prompt = Prompt(next(IDS) if id is None else id, 0.0, len(ids), limit, (forecast,) * 8, **tenant)
     writer = Writer(Detokenizer(new_tokenizer(), ids), stops)
     sampling = Sampling(temperature=temperature, seed=seed)
     return InFlightOutput(Submission(prompt, ids, sampling), writer, frozenset({0}), lambda _flight: None)
@@ -260,42 +267,8 @@ def test_the_poisonous_output_alone_is_given_up_whoever_else_is_there(size, data
     assert not any(map(suspects.holds, outputs))
 
 
-def test_each_lack_of_memory_halves_what_ran_and_one_alone_stays():
-    seen = []
-    limit = SequenceLimit(64, lambda changed: seen.append((changed.value, changed.exhausted)))
-    assert limit.value == 64
-    assert [limit.lower(running) for running in (64, 11, 0, 2, 1, 9)] == [True] * 4 + [False] * 2
-    assert seen == [(32, 1), (5, 2), (2, 3), (1, 4), (1, 5), (1, 6)]
-    assert (limit.value, limit.planned, limit.exhausted) == (1, 64, 6)
-
-
-def with_two(test):
-    """Run on a loop of its own, with a started group of two engines and their workers."""
-
-    async def run():
-        workers = [FakeWorker(lambda: None), FakeWorker(lambda: None)]
-        clock = asyncio.get_running_loop().time
-        group = EngineGroup([("cpu", EngineDriver(worker, clock, LIMITS)) for worker in workers])
-        await group.start()
-        try:
-            await asyncio.wait_for(test(group, workers), 20)
-        finally:
-            for worker in workers:
-                worker.trouble, worker.held = "", False
-            await group.stop()
-        assert all(worker.stopped for worker in workers) and group.pending == 0
-
-    def wrapped():
-        run_virtually(run())
-
-    wrapped.__name__ = test.__name__
-    return wrapped
-
-
 def output_of(group, predicted: float, tenant: str = "") -> InFlightOutput:
-    prompt = Prompt(group.next_id(), 0.0, 3, 200, (predicted,) * 8, tenant=tenant)
-    writer = Writer(Detokenizer(new_tokenizer(), (5, 6, 7)), ())
-    return InFlightOutput(Submission(prompt, (5, 6, 7)), writer, frozenset({0}), lambda _output: None)
+    return new_output(group, forecast=predicted, id=group.next_id(), tenant=tenant)
 
 
 def places(group, outputs) -> list[int]:
@@ -433,20 +406,7 @@ def test_a_process_that_lacks_memory_is_replaced_by_one_with_fewer_sequences(tmp
         assert {one.writer.take() for one in outputs} == {TALE} and {one.crashes for one in outputs} == {0}
         assert (driver.sequences.value, driver.sequences.exhausted) == (4, 1)
 
-    driving(test, FakeBuild(trouble="memory", after=6, once=tmp_path / "once"))
-
-
-def test_a_killed_process_is_replaced_and_ends_with_the_service():
-    async def test(driver, worker):
-        first = worker.pid
-        one = new_output(driver)
-        submit(driver, [one])
-        await until(lambda: one.tokens)
-        os.kill(first, signal.SIGKILL)
-        await until(lambda: one.finish)
-        assert one.writer.take() == TALE and worker.pid != first
-
-    driving(test, FakeBuild())
+    driving(test, FakeBuild(lacked=tmp_path / "lacked"))
 
 
 class Exiting:
@@ -459,7 +419,7 @@ class Exiting:
 @pytest.mark.parametrize(
     ("build", "sentence"),
     [
-        (FakeBuild(trouble="refuse"), "could not start: memory is 0, but must be at least 1"),
+        (FakeBuild(refuses=True), "could not start: memory is 0, but must be at least 1"),
         (Exiting(), "ended before it was ready"),
     ],
 )

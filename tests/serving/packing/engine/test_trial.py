@@ -50,6 +50,7 @@ def registry(tmp_path) -> FolderRegistry:
 def test_chats_and_streams_are_answered_once_while_a_challenger_becomes_champion(registry, tmp_path, monkeypatch):
     record = PackingRecord(registry)
     monkeypatch.setattr(endpoint, "MlflowRegistry", FolderRegistry)
+    monkeypatch.setattr("pliant.serving.loop.trials.TICK_SECONDS", 0.05)
     monkeypatch.setattr(endpoint, "TrialRecord", lambda _registry, _system: record)
     settings = QUIET.replace(refresh_seconds=0.2, home=tmp_path / "home", **SHORT)
     with serving(registry, settings) as service:
