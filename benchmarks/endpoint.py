@@ -49,8 +49,7 @@ def processes(address: str) -> list[psutil.Process]:
 
 def processor_seconds(service: Sequence[psutil.Process]) -> float:
     """Return the seconds of processors that processes have used, which other work on the machine hardly changes."""
-    times = [process.cpu_times() for process in service]
-    return float(sum(each.user + each.system for each in times))
+    return float(sum(times.user + times.system for times in (process.cpu_times() for process in service)))
 
 
 @contextmanager

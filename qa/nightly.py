@@ -13,7 +13,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -26,27 +26,13 @@ FAULTS = "qa/stack/test_faults_database.py"  # a part of the stack
 NOTHING_MEASURED = 3  # exit status of benches
 
 
-def always() -> str:
-    return ""
-
-
-def without_servers() -> str:
-    """Return why the stack cannot be run here; empty if it can."""
-    try:
-        for name in PACKAGES:
-            program(name)
-    except Skipped as error:
-        return str(error)
-    return ""
-
-
 @dataclass(frozen=True)
 class Step:
-    """A module of Python to run with arguments. `skipped`: why it cannot be run here; empty if it can."""
+    """A module of Python to run with arguments. `programs`: what has to be installed for it."""
 
     module: Sequence[str]
     variables: Mapping[str, str] = field(default_factory=dict)
-    skipped: Callable[[], str] = always
+    programs: Sequence[str] = ()
 
 
 def steps(seed: int, minutes: float) -> Mapping[str, Step]:
@@ -63,14 +49,17 @@ def steps(seed: int, minutes: float) -> Mapping[str, Step]:
         "attacks": Step((*PYTEST, "-s", "qa/attacks")),
         "conformance": Step(("qa.conformance.run",)),
         "chaos": Step((*PYTEST, "-s", "qa/chaos"), chaos),
-        "stack": Step(("qa.stack", "--test"), skipped=without_servers),
+        "stack": Step(("qa.stack", "--test"), programs=tuple(PACKAGES)),
     }
 
 
 def run(step: Step) -> str:
     """Run a step, its output beside ours; return what came of it."""
-    if reason := step.skipped():
-        return f"skipped: {reason}"
+    try:
+        for name in step.programs:
+            program(name)
+    except Skipped as error:
+        return f"skipped: {error}"
     status = subprocess.run(
         [sys.executable, "-m", *step.module], cwd=ROOT, env={**os.environ, **step.variables}
     ).returncode

@@ -510,52 +510,40 @@ def measured(values: Mapping[str, float], step: int, model: str | None = None) -
 
 def log_model(run: Run, package: Package, tags: Mapping[str, str]) -> Any:
     """Log the package as a model of the run. MLflow's own `log_model` prints, and uses the process-wide tracking URI."""
+    import mlflow
     from mlflow.entities import LoggedModelOutput
-    from mlflow.models import Model
+    from mlflow.models import Model, ModelSignature
+    from mlflow.types import ParamSchema, ParamSpec
 
     params = {key: str(value) for key, value in package.params.items()}
     logged = run.client.create_logged_model(run.experiment_id, package.name, run.id, dict(tags), params)
+    kinds = {bool: "boolean", int: "long", float: "double", str: "string"}
+    options = [ParamSpec(name, kinds[type(value)], value) for name, value in package.options.items()]
+    schemas = _schema(package.inputs), _schema(package.outputs), ParamSchema(options) if options else None
+    kind, inputs = codec.kind(package.folder), frame(package.inputs)
     with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary, "model")
         # MLflow keeps a folder's own name, and follows no link.
         bundle = shutil.copytree(package.folder, Path(temporary, BUNDLE), ignore=shutil.ignore_patterns(NOTES))
-        _save_model(folder, bundle, package, Model(logged.artifact_location, run.id, model_id=logged.model_id))
-        run.client.log_model_artifacts(logged.model_id, str(folder))
+        mlflow.pyfunc.save_model(
+            Path(temporary, "model"),
+            python_model=str(pyfunc_file(kind)),
+            artifacts={BUNDLE: str(bundle)},
+            code_paths=[str(copy_code(bundle.parent, "registry"))],
+            mlflow_model=Model(logged.artifact_location, run.id, model_id=logged.model_id),
+            signature=ModelSignature(*schemas),
+            input_example=(inputs, dict(package.options)) if package.options else inputs,
+            model_config=dict(package.config),
+            pip_requirements=[
+                f"{name}=={installed(name).partition('+')[0]}" for name in (*needed(kind), *package.requires)
+            ],
+        )
+        run.client.log_model_artifacts(logged.model_id, str(Path(temporary, "model")))
     if is_local(logged.artifact_location):  # elsewhere the store's answer says that it has the files
         sync_tree(local_folder(logged.artifact_location))
     run.client.finalize_logged_model(logged.model_id, "READY")
     run.client.log_outputs(run.id, [LoggedModelOutput(logged.model_id, step=0)])
     run.client.log_batch(run.id, metrics=measured(package.metrics, 0, logged.model_id))
     return logged
-
-
-def _save_model(folder: Path, bundle: Path, package: Package, model: Any) -> None:
-    import mlflow
-
-    kind = codec.kind(package.folder)
-    code, inputs = pyfunc_file(kind), frame(package.inputs)
-    mlflow.pyfunc.save_model(
-        folder,
-        python_model=str(code),
-        artifacts={BUNDLE: str(bundle)},
-        code_paths=[str(copy_code(bundle.parent, "registry"))],
-        mlflow_model=model,
-        signature=_signature(package),
-        input_example=(inputs, dict(package.options)) if package.options else inputs,
-        model_config=dict(package.config),
-        pip_requirements=[
-            f"{name}=={installed(name).partition('+')[0]}" for name in (*needed(kind), *package.requires)
-        ],
-    )
-
-
-def _signature(package: Package) -> Any:
-    from mlflow.models import ModelSignature
-    from mlflow.types import ParamSchema, ParamSpec
-
-    kinds = {bool: "boolean", int: "long", float: "double", str: "string"}
-    params = [ParamSpec(name, kinds[type(value)], value) for name, value in package.options.items()]
-    return ModelSignature(_schema(package.inputs), _schema(package.outputs), ParamSchema(params) if params else None)
 
 
 def _schema(example: Example) -> Any:

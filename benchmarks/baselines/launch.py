@@ -14,7 +14,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from pathlib import Path
 
@@ -90,7 +90,10 @@ def serving(rival: Rival, options: Options, model: str, home: Path) -> Iterator[
         )
     address, until = f"http://{servers.HOST}:{port}", time.monotonic() + START_SECONDS
     try:
-        while not _is_up(f"{address}{rival.health}"):
+        while True:
+            with suppress(OSError), urllib.request.urlopen(f"{address}{rival.health}", timeout=PROBE_SECONDS) as answer:
+                if answer.status == HTTPStatus.OK:
+                    break
             if process.poll() is not None:
                 said = f"ended with status {process.returncode} while starting"
                 raise PliantError(f"{rival.title} {said}; its log is {log}")
@@ -100,11 +103,3 @@ def serving(rival: Rival, options: Options, model: str, home: Path) -> Iterator[
         yield address
     finally:
         servers.stop(process)
-
-
-def _is_up(health: str) -> bool:
-    try:
-        with urllib.request.urlopen(health, timeout=PROBE_SECONDS) as answer:
-            return bool(answer.status == HTTPStatus.OK)
-    except OSError:
-        return False

@@ -41,10 +41,10 @@ class Classifier(litserve.LitAPI):  # type: ignore[misc]
 
 def main(port: int) -> None:
     """Serve until SIGTERM."""
-    told = options()
-    batching = {name: told[name] for name in ("max_batch_size", "batch_timeout")}
+    given = options()
+    batching = {name: given[name] for name in ("max_batch_size", "batch_timeout")}
     api = Classifier(**batching, api_path=PATH, enable_async=False)
-    queue = {"timeout": told["timeout"], "fast_queue": bool(told["fast_queue"])}
+    queue = {"timeout": given["timeout"], "fast_queue": bool(given["fast_queue"])}
     server = litserve.LitServer(api, accelerator="cpu", workers_per_device=1, **queue)
     quiet = {"log_level": "critical", "generate_client_file": False, "access_log": False}
-    server.run(host="127.0.0.1", port=port, num_api_servers=1, limit_concurrency=told["inside"], **quiet)
+    server.run(host="127.0.0.1", port=port, num_api_servers=1, limit_concurrency=given["inside"], **quiet)

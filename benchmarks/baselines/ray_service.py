@@ -43,18 +43,18 @@ class Classifier:
 
 def main(port: int) -> None:
     """Serve until SIGTERM. Ray's own files go to a short path, as its sockets need, and away at the end."""
-    told, host = options(), servers.HOST
+    given, host = options(), servers.HOST
     with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
         ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, _node_ip_address=host, _temp_dir=folder)
         logging = LoggingConfig(log_level="ERROR", enable_access_log=False)
         # In direct ingress the replica takes `port`; Ray's proxy starts regardless, anywhere else.
-        elsewhere = servers.free_port() if told["ingress"] == "direct" else port
+        elsewhere = servers.free_port() if given["ingress"] == "direct" else port
         serve.start(http_options=HTTPOptions(host=host, port=elsewhere), logging_config=logging)
-        ongoing = min(2 * told["max_batch_size"], told["inside"])  # one batch runs, the next is filled
-        queued = max(told["inside"] - ongoing, 1)
+        ongoing = min(2 * given["max_batch_size"], given["inside"])  # one batch runs, the next is filled
+        queued = max(given["inside"] - ongoing, 1)
         limits = {"num_replicas": 1, "max_ongoing_requests": ongoing, "max_queued_requests": queued}
         deployment = serve.deployment(Classifier, logging_config=logging, **limits)
-        serve.run(deployment.bind(told), route_prefix=PATH)
+        serve.run(deployment.bind(given), route_prefix=PATH)
         stopped = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):  # after Ray has set its own
             signal.signal(number, lambda *_: stopped.set())

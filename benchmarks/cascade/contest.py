@@ -121,11 +121,8 @@ def matched(published: Candidate, ground: EvaluationData, offsets: Sequence[floa
     def cheapest(accuracy: float) -> Candidate:
         def seconds(way: Proposal) -> float:
             trial = way.trial
-            at, smooth_P = (
-                _index_at(trial.accuracy_P, trial.seconds_P, accuracy),
-                _smooth(trial.accuracy_P, trial.seconds_P),
-            )
-            enough = smooth_P[at] >= accuracy
+            at = _index_at(trial.accuracy_P, trial.seconds_P, accuracy)
+            enough = _smooth(trial.accuracy_P, trial.seconds_P)[at] >= accuracy
             return float(trial.seconds_P[at]) * handicapped(way.candidate, config) if enough else float("inf")
 
         best = min(every, key=seconds)

@@ -73,9 +73,9 @@ def story() -> int:
         # Prefect's server takes seconds to start; meanwhile flow and texts are imported.
         prepare = lambda: (listed.part("flows", "flow"), listed.part("benchmarks", "story"))  # noqa: E731
         with with_prefect(settings.read(), 0, prepare):
-            told = _Story(console, settings.read())
-            trouble = told.tell()
-    return _conclude(console, told.follower.marks, told.clients.answers if told.clients else [], trouble)
+            telling = _Story(console, settings.read())
+            trouble = telling.tell()
+    return _conclude(console, telling.follower.marks, telling.clients.answers if telling.clients else [], trouble)
 
 
 @contextmanager

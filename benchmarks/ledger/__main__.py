@@ -28,15 +28,12 @@ STYLES = {"met": "green", "elsewhere": "dim", "missed": "red", "missed twice": "
 def landed(path: Path = LEDGER) -> dict[str, Figure]:
     """Return the figures that landed last, by name: those of the last commit, where this is a checkout with one."""
     committed = "" if path.is_absolute() else git("show", f"HEAD:./{path.as_posix()}")
-    return _figures(committed) if committed else stored(path)
+    return stored(path, committed)
 
 
-def stored(path: Path) -> dict[str, Figure]:
-    """Return the figures of a file, by name: those that landed, and what was measured since. None without the file."""
-    return _figures(path.read_text(encoding="utf-8")) if path.is_file() else {}
-
-
-def _figures(text: str) -> dict[str, Figure]:
+def stored(path: Path, text: str = "") -> dict[str, Figure]:
+    """Return the figures of a text, or of a file where it is empty, by name. None without the file."""
+    text = text or (path.read_text(encoding="utf-8") if path.is_file() else "[]")
     return {each["name"]: Figure(**each) for each in json.loads(text)}
 
 

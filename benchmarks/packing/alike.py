@@ -92,7 +92,11 @@ def measure(prompts: int = 16, hidden: int = 256, progress: Progress = silent) -
 def _serve(engine: PagedEngine, memory: Memory, texts: Sequence[tuple[int, ...]], arrivals: str, sharing: bool) -> Row:
     """Serve all texts and return the figures, on a clock that begins with the first arrival."""
     scheduler = PackingScheduler(Rules("default", 2048, share=sharing), memory)
-    waiting = [_prompt(id, ids) for id, ids in enumerate(texts)]
+    quantiles = (float(OUTPUT),) * 8
+    waiting = [
+        Prompt(id, 0.0, len(ids), OUTPUT, quantiles, beginnings=beginnings(ids, 16, b"benchmark"))
+        for id, ids in enumerate(texts)
+    ]
     first, outputs = dict[int, float](), [list[int]() for _ in texts]
     came, finished = dict[int, float](), tuple[int, ...]()
     read = most = 0
@@ -117,8 +121,3 @@ def _serve(engine: PagedEngine, memory: Memory, texts: Sequence[tuple[int, ...]]
         finished = tuple(id for id, _, last in step.tokens if last)
     mean = float(np.mean([first[id] - came[id] for id in first]))
     return Row(arrivals, sharing, mean, read, most, tuple(map(tuple, outputs)))
-
-
-def _prompt(id: int, ids: tuple[int, ...]) -> Prompt:
-    numbers = beginnings(ids, 16, b"benchmark")
-    return Prompt(id, 0.0, len(ids), OUTPUT, (float(OUTPUT),) * 8, beginnings=numbers)

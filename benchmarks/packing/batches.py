@@ -87,7 +87,11 @@ def measure(sequences: Sequence[int] = SEQUENCES, rounds: int = ROUNDS, progress
         for _ in range(WARM + rounds):
             before = ours.pairs
             for name, engine in engines.items():
-                taken[name].append(_iteration(engine))
+                start = time.perf_counter()
+                if isinstance(engine, PagedEngine):
+                    engine.carry_out(StepPlan())
+                engine.step()
+                taken[name].append(time.perf_counter() - start)
         layers_and_heads = 2 * 4
         pairs, needed = (ours.pairs - before) // layers_and_heads, count * (CACHED + WARM + rounds)
         rows += [Row(name, count, float(np.median(times[WARM:]))) for name, times in taken.items()]
@@ -112,11 +116,3 @@ def _fill(engine: PagedEngine | ContinuousBatching, count: int) -> None:
         chunks = (Chunk(id, CACHED),)
         engine.carry_out(StepPlan(admitted=(id,), prefill_chunks=chunks, stalled=tuple(range(id))))
         engine.step()
-
-
-def _iteration(engine: PagedEngine | ContinuousBatching) -> float:
-    start = time.perf_counter()
-    if isinstance(engine, PagedEngine):
-        engine.carry_out(StepPlan())
-    engine.step()
-    return time.perf_counter() - start

@@ -112,8 +112,8 @@ def measure(progress: Progress = silent) -> tuple[list[Row], float, Predictor]:
     submissions = []
     for number, forecast in enumerate(PredictorModel.of(trained).predict(texts)):
         ids, output = encoded[number], len(completions[number].tokens)
-        told = tuple(min(tokens, float(LIMIT)) for tokens in forecast.tokens), min(forecast.bucket, LIMIT)
-        prompt = Prompt(number, 0.0, len(ids), LIMIT, *told, offline=True, exact=output)
+        said = tuple(min(tokens, float(LIMIT)) for tokens in forecast.tokens), min(forecast.bucket, LIMIT)
+        prompt = Prompt(number, 0.0, len(ids), LIMIT, *said, offline=True, exact=output)
         submissions.append(Submission(prompt, ids, force=output))
     ours = Contender(OURS, rules_of(champion.artifact, generator.context), MEMORY)
     contenders = [*(Contender(FIFO, None, MEMORY, margin) for margin in MARGINS), ours]

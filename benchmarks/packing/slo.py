@@ -30,7 +30,7 @@ from pliant.packing.scheduling.iteration_cost import LinearCost
 from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import FOREVER, Memory, Prompt, StepInput
 from pliant.packing.scheduling.scheduler import PackingScheduler
-from pliant.packing.scheduling.simulated import Fate, simulate
+from pliant.packing.scheduling.simulated import simulate
 from pliant.packing.scheduling.targets import Admission
 
 TTFT, TPOT = (1.0, 4.0), 0.1  # seconds
@@ -165,7 +165,11 @@ def serve(job: SloJob) -> SloRow:
     options: Mapping[str, Any] = {"admission": admission, "give_up": job.gives_up}
     run = simulate(requests, lengths, rules, ground.memory, ground.steps, **options)
     served = [(request, fate) for request, fate in zip(requests, run.fates, strict=True) if not fate.dropped]
-    good = sum(is_good(request, fate) for request, fate in served)
+    good = sum(
+        fate.first - fate.arrival <= request.ttft
+        and (fate.ended - fate.first) / max(fate.generated - 1, 1) <= request.tpot
+        for request, fate in served
+    )
     kind = (job.trace, job.load, job.policy, job.gives_up, job.seed)
     return SloRow(*kind, len(requests), len(served), good, run.seconds)
 
@@ -175,12 +179,6 @@ def with_targets(ground: Ground, foretold: Foretold, job: SloJob) -> list[Prompt
     load = at_rate(foretold.lengths, job.load * capacity(ground, foretold), job.seconds, job.seed)
     drawn = np.random.default_rng([job.seed, 7]).choice(TTFT, len(load.arrivals)).tolist()
     return [replace(each, ttft=ttft, tpot=TPOT) for each, ttft in zip(prompts(load, foretold), drawn, strict=True)]
-
-
-def is_good(prompt: Prompt, fate: Fate) -> bool:
-    """Whether a request that was served kept its targets."""
-    pace = (fate.ended - fate.first) / max(fate.generated - 1, 1)
-    return fate.first - fate.arrival <= prompt.ttft and pace <= prompt.tpot
 
 
 def decision_ms(count: int) -> float:

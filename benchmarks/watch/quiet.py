@@ -82,7 +82,6 @@ def _totals(
 
 
 RUNS, DAYS, SIZE = 20, 30, 60
-MINUTES = 24 * 60  # blocks of a day
 COURSE = 0.2  # by which a block's mean swings, in standard deviations of the mean of independent values
 
 

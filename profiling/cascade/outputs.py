@@ -8,7 +8,7 @@ Shape suffixes: R texts, K outputs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,27 +69,27 @@ def run_all(
     last, steps = len(levels) - 1, 2 * len(levels) - 1
     for number, level in enumerate(levels):
         level.read(texts, number < last, share(progress, 100 * number // steps, 100 * (number + 1) // steps))
-    shortened = {number: _shortened(level, texts, config.prunings) for number, level in enumerate(levels[:-1])}
+    shortened: list[
+        tuple[int, Pruning, list[Text], NDArray[np.float32]]
+    ] = []  # (by which level, how, texts, kept share)
     pruned: list[PrunedOutputs] = []
-    for number, level in enumerate(levels[1:], 1):
-        at = len(levels) + number - 1
-        part = share(progress, 100 * at // steps, 100 * (at + 1) // steps)
-        pruned += _reread(number, level, shortened, part)
+    for number, level in enumerate(levels):
+        if number:  # it reads what the levels before it shortened
+            at = len(levels) + number - 1
+            part = share(progress, 100 * at // steps, 100 * (at + 1) // steps)
+            level.read([text for _, _, left, _ in shortened for text in left], False, part)
+            pruned += [
+                PrunedOutputs(pruner, number, pruning, *level.outputs(left), kept_R)
+                for pruner, pruning, left, kept_R in shortened
+            ]
+        if number < last:
+            shortened += [(number, pruning, *_shortened(level, texts, pruning)) for pruning in config.prunings]
     labels, names = data.labels[index].astype(np.float64), tuple(classifier.name for classifier in classifiers)
     whole = tuple(LevelOutputs(*level.outputs(texts)) for level in levels)
     precision = config.execution.precision
     return Outputs(
         data.name, data.classes, names, tuple(digests), labels, whole, tuple(pruned), data.fingerprint, precision
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Shortened:
-    """What one pruning leaves of every text."""
-
-    pruning: Pruning
-    texts: list[Text]
-    kept_R: NDArray[np.float32]
 
 
 class _Level:
@@ -126,28 +126,12 @@ class _Level:
         return logits_RK, np.array([self._length[text] for text in texts], dtype=np.int32)
 
 
-def _shortened(level: _Level, texts: Sequence[Text], prunings: Sequence[Pruning]) -> list[_Shortened]:
-    """Shorten the texts by one level's importances, in the order of the prunings."""
-    shortened = []
-    for pruning in prunings:
-        pairs: dict[Text, tuple[Text, float]] = {}
-        for text in dict.fromkeys(texts):
-            reading, importance = level.importance[text]
-            kept_W = kept_words(importance, reading.words, pruning)
-            left = text if kept_W.all() else shorten(*text, reading.spans, kept_W)
-            pairs[text] = left, 1.0 if kept_W.all() else float(kept_W.mean())
-        kept_R = np.array([pairs[text][1] for text in texts], dtype=np.float32)
-        shortened.append(_Shortened(pruning, [pairs[text][0] for text in texts], kept_R))
-    return shortened
-
-
-def _reread(
-    reader: int, level: _Level, shortened: Mapping[int, Sequence[_Shortened]], progress: Progress
-) -> Iterator[PrunedOutputs]:
-    """Yield level `reader`'s outputs for the texts that the levels before it shortened."""
-    before = {pruner: prunings for pruner, prunings in shortened.items() if pruner < reader}
-    texts = [text for prunings in before.values() for pruned in prunings for text in pruned.texts]
-    level.read(texts, False, progress)
-    for pruner, prunings in before.items():
-        for pruned in prunings:
-            yield PrunedOutputs(pruner, reader, pruned.pruning, *level.outputs(pruned.texts), pruned.kept_R)
+def _shortened(level: _Level, texts: Sequence[Text], pruning: Pruning) -> tuple[list[Text], NDArray[np.float32]]:
+    """Return the texts without what one level's importances prune, and [R] the share of each one's words that is left."""
+    pairs: dict[Text, tuple[Text, float]] = {}
+    for text in dict.fromkeys(texts):
+        reading, importance = level.importance[text]
+        kept_W = kept_words(importance, reading.words, pruning)
+        left = text if kept_W.all() else shorten(*text, reading.spans, kept_W)
+        pairs[text] = left, 1.0 if kept_W.all() else float(kept_W.mean())
+    return [pairs[text][0] for text in texts], np.array([pairs[text][1] for text in texts], dtype=np.float32)

@@ -11,10 +11,9 @@ import pytest
 
 from qa.conformance import environments, run
 from qa.conformance.catalog import CLIENTS, VLLM, Client, choose
-from qa.conformance.results import FAILED, Row, Step
+from qa.conformance.results import FAILED, Row
 from qa.conformance.services import LiveService
 
-OK, BAD, LEFT_OUT = Step("chats", True, ""), Step("echo", False, "AssertionError: no"), Step("pictures", None, "none")
 LINE = '{"client": "a-client", "version": "7", "did": "chats", "ok": %s, "detail": ""}'
 
 

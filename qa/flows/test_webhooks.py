@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -16,41 +14,16 @@ from pliant.flows import servers, settings
 from pliant.registry.mlflow_store import MlflowRegistry
 from pliant.registry.names import release
 from pliant.registry.webhooks import moves_release, register, verified
+from tests.fixtures.listener import Listener, listening
 
-SECRET, NOW = "a secret of the service", 1_800_000_000.0
-
-
-class Receiver(ThreadingHTTPServer):
-    """A service's endpoint."""
-
-    def __init__(self) -> None:
-        self.messages: list[tuple[bytes, dict[str, str]]] = []
-        super().__init__((servers.HOST, 0), _Handler)
-
-    @property
-    def url(self) -> str:
-        return f"http://{servers.HOST}:{self.server_port}/v1/registry"
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Receiver
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["content-length"]))
-        self.server.messages.append((body, dict(self.headers.items())))
-        self.send_response(202)
-        self.end_headers()
-
-    def log_message(self, *args: object) -> None:
-        """Say nothing."""
+SECRET = "a secret of the service"
 
 
 @pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    with Receiver() as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server
-        server.shutdown()
+def receiver() -> Iterator[Listener]:
+    """A service's endpoint."""
+    with listening(lambda _message: (202, b"")) as listener:
+        yield listener
 
 
 @pytest.fixture
@@ -69,9 +42,9 @@ def registry(tmp_path: Path, monkeypatch) -> Iterator[MlflowRegistry]:
 
 def test_a_real_server_tells_a_registered_service_of_a_moved_release(registry, receiver):
     client, name = registry.connect(create=True), release("tokens")
-    first = register(registry, "tokens", receiver.url, "a secret of before")
-    assert register(registry, "tokens", receiver.url, SECRET) == first  # the same, with another secret
-    assert register(registry, "bins", receiver.url, SECRET) != first
+    first = register(registry, "tokens", f"{receiver.url}/v1/registry", "a secret of before")
+    assert register(registry, "tokens", f"{receiver.url}/v1/registry", SECRET) == first  # the same, with another secret
+    assert register(registry, "bins", f"{receiver.url}/v1/registry", SECRET) != first
     assert len(client.list_webhooks()) == 2
     client.create_registered_model(name)
     client.create_model_version(name, "s3://nowhere/model")
@@ -79,7 +52,8 @@ def test_a_real_server_tells_a_registered_service_of_a_moved_release(registry, r
     until = time.monotonic() + 60
     while not receiver.messages and time.monotonic() < until:
         time.sleep(0.05)
-    ((body, sent),) = receiver.messages
+    (message,) = receiver.messages
+    body, sent = message.body, message.headers
     assert json.loads(body)["data"] == {"name": name, "alias": "champion", "version": "1"}
     assert verified(body, sent, SECRET, time.time())
     assert not verified(body, sent, "a secret of before", time.time())

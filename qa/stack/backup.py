@@ -72,35 +72,70 @@ class Saved:
     under_way: int
 
 
-@dataclass(frozen=True, slots=True)
-class Restored:
-    """`broken`: versions without their files; `keys`: what is wrong with keys; `run`: what became of the next run."""
-
-    picture: Picture
-    steps: Sequence[Step]
-    versions: Mapping[str, Mapping[int, str]]
-    broken: Sequence[str]
-    keys: Sequence[str]
-    run: str
-    up: float  # seconds from the first command to the first answer
-
-
 def backup(context: Context) -> Measured:
     """Back up, destroy, restore, compare. Raises `PliantError`, `Skipped` without Postgres' programs."""
     path, place = _path(), settings.read().home / "bench" / "backup"
     shutil.rmtree(place, ignore_errors=True)
-    home = place / "home"
-    places = {"BACKUP": str(place / "copy"), "STATE": str(home), "KEYS": str(home / "keys.json")}
+    home, copy = place / "home", place / "copy"
+    places = {"BACKUP": str(copy), "STATE": str(home), "KEYS": str(home / "keys.json")}
     places |= {"ARTIFACTS": str(home / "artifacts"), "PATH": path}
-    with (
-        patch.dict(os.environ, {**ENVIRONMENT, "PLIANT_TRUSTED_LABELS": TEACHERS}),
-        context.stage("back-up") as progress,
-    ):
+    trusting = patch.dict(os.environ, {**ENVIRONMENT, "PLIANT_TRUSTED_LABELS": TEACHERS})
+    with trusting, context.stage("back-up") as progress, ExitStack() as running:
         saved = _save(home, places, progress)
         shutil.rmtree(home)  # Postgres has gone with its folder
         progress(3, 6)
-        restored = _restore(home, places, saved, progress)
-    return _measured(saved, restored, place / "copy")
+        # Bring everything back into a new Postgres and new folders, start the servers, and look.
+        steps, begun = list[Step](), time.monotonic()
+
+        def databases(database: Postgres) -> None:
+            for heading in (DATABASES_BACK, STATE_BACK):
+                steps.extend(follow(heading, {**places, **_libpq(database)}))
+
+        def runs() -> None:
+            steps.extend(follow(RUNS_BACK, {"PATH": path}))
+
+        given = running.enter_context(stack(home, home / "keys.json", (SYSTEM,), Restoration(databases, runs), SIZES))
+        plan = given.plans[SYSTEM]
+        url = running.enter_context(given.endpoint(SYSTEM, **{**plan.service, **SERVICE}))
+        up = time.monotonic() - begun
+        progress(4, 6)
+        lost = differences(saved.before, saved.after, picture(given, SYSTEM, saved.client, saved.admin))
+        registry = open_registry(given.project, SYSTEM)
+        versions = versions_of(registry, SYSTEM)
+        broken = broken_of(registry, versions)
+        # The client's key opens the endpoint, and another one does not.
+        body, keys = plan.speech.body(plan.before.examples[0], 30.0), list[str]()
+        for key, expected in ((saved.client, OK), (f"{saved.client[:-4]}0000", NO_KEY)):
+            status, _ = Endpoint(url, key).post(plan.speech.path, body)
+            keys += [] if status == expected else [f"a key gets {status}"]
+        progress(5, 6)
+        next_run = _next_run(given, saved)
+    console, wrong = Console(), [*lost, *broken, *keys]
+    for sentence in wrong:
+        console.print(sentence, markup=False)
+    sizes = {path.name: size_of(path) if path.is_dir() else path.stat().st_size for path in sorted(copy.iterdir())}
+    for step in (*saved.steps, *steps):
+        console.print(f"{step.seconds:6.1f} s  {step.command[:100]}", markup=False, highlight=False)
+    console.print(", ".join(f"{name} {size / 1e6:.1f} MB" for name, size in sizes.items()), markup=False)
+    counts = {name: len(numbers) for name, numbers in versions.items()}
+    console.print(f"versions restored: {counts}; the next run: {next_run}", markup=False)
+    targets = [
+        Target("versions published while the back-up was made", saved.published, ">=", 1),
+        Target("versions in the restored registry whose files are missing or altered", len(broken), "<=", 0),
+        Target("differences between what was there and what is restored", len(lost), "<=", 0),
+        Target("keys that do not open what they did, or open what they did not", len(keys), "<=", 0),
+        Target("runs of the restored schedule that ended well", int(next_run == "Completed"), ">=", 1),
+    ]
+    return targets, {
+        "backup_seconds": sum(step.seconds for step in saved.steps),
+        "restore_seconds": sum(step.seconds for step in steps),
+        "seconds_to_the_first_answer": up,
+        "sizes": sizes,
+        "versions": counts,
+        "runs_under_way": saved.under_way,
+        "next_run": next_run,
+        "wrong": wrong,
+    }
 
 
 def follow(
@@ -169,35 +204,6 @@ def _libpq(database: Postgres) -> dict[str, str]:
     return {"PGHOST": host, "PGPORT": port, "PGUSER": OWNER, "PGPASSWORD": database.password}
 
 
-def _restore(home: Path, places: Mapping[str, str], saved: Saved, progress: Progress) -> Restored:
-    """Bring everything back into a new Postgres and new folders, start the servers, and look."""
-    steps, begun = list[Step](), time.monotonic()
-
-    def databases(database: Postgres) -> None:
-        for heading in (DATABASES_BACK, STATE_BACK):
-            steps.extend(follow(heading, {**places, **_libpq(database)}))
-
-    def runs() -> None:
-        steps.extend(follow(RUNS_BACK, {"PATH": places["PATH"]}))
-
-    with ExitStack() as running:
-        given = running.enter_context(stack(home, home / "keys.json", (SYSTEM,), Restoration(databases, runs), SIZES))
-        url = running.enter_context(given.endpoint(SYSTEM, **{**given.plans[SYSTEM].service, **SERVICE}))
-        up = time.monotonic() - begun
-        progress(4, 6)
-        seen = picture(given, SYSTEM, saved.client, saved.admin)
-        registry, plan = open_registry(given.project, SYSTEM), given.plans[SYSTEM]
-        versions = versions_of(registry, SYSTEM)
-        broken = broken_of(registry, versions)
-        # The client's key opens the endpoint, and another one does not.
-        body, keys = plan.speech.body(plan.before.examples[0], 30.0), list[str]()
-        for key, expected in ((saved.client, OK), (f"{saved.client[:-4]}0000", NO_KEY)):
-            status, _ = Endpoint(url, key).post(plan.speech.path, body)
-            keys += [] if status == expected else [f"a key gets {status}"]
-        progress(5, 6)
-        return Restored(seen, steps, versions, broken, keys, _next_run(given, saved), up)
-
-
 def _next_run(given: Stack, saved: Saved) -> str:
     """Return how the run ended that the schedule had planned, or what is there instead."""
     while time.time() < saved.next_run + RAN:
@@ -207,33 +213,3 @@ def _next_run(given: Stack, saved: Saved) -> str:
         time.sleep(1.0)
     left = [f"{run.name} is {run.word}" for run in given.prefect.flow_runs() if run.state not in ENDED]
     return ", ".join(left) or "no run"
-
-
-def _measured(saved: Saved, restored: Restored, folder: Path) -> Measured:
-    console, lost = Console(), differences(saved.before, saved.after, restored.picture)
-    wrong = [*lost, *restored.broken, *restored.keys]
-    for sentence in wrong:
-        console.print(sentence, markup=False)
-    sizes = {path.name: size_of(path) if path.is_dir() else path.stat().st_size for path in sorted(folder.iterdir())}
-    for step in (*saved.steps, *restored.steps):
-        console.print(f"{step.seconds:6.1f} s  {step.command[:100]}", markup=False, highlight=False)
-    console.print(", ".join(f"{name} {size / 1e6:.1f} MB" for name, size in sizes.items()), markup=False)
-    counts = {name: len(numbers) for name, numbers in restored.versions.items()}
-    console.print(f"versions restored: {counts}; the next run: {restored.run}", markup=False)
-    targets = [
-        Target("versions published while the back-up was made", saved.published, ">=", 1),
-        Target("versions in the restored registry whose files are missing or altered", len(restored.broken), "<=", 0),
-        Target("differences between what was there and what is restored", len(lost), "<=", 0),
-        Target("keys that do not open what they did, or open what they did not", len(restored.keys), "<=", 0),
-        Target("runs of the restored schedule that ended well", int(restored.run == "Completed"), ">=", 1),
-    ]
-    return targets, {
-        "backup_seconds": sum(step.seconds for step in saved.steps),
-        "restore_seconds": sum(step.seconds for step in restored.steps),
-        "seconds_to_the_first_answer": restored.up,
-        "sizes": sizes,
-        "versions": counts,
-        "runs_under_way": saved.under_way,
-        "next_run": restored.run,
-        "wrong": wrong,
-    }

@@ -191,7 +191,12 @@ class _Pursuit:
     def run(self) -> None:
         """Raises `MissedError` where the change is not answered in time, and says where it ended."""
         follower, course = self._follower, self._course
-        at, event = self._wait("the alarm", self._alarm)
+
+        def alarm() -> tuple[float, Event] | None:
+            events = follower.events(ALARM, self._at) + follower.events(PROMISE_BROKEN, self._at)
+            return min(events, key=lambda event: event[0], default=None)
+
+        at, event = self._wait("the alarm", alarm)
         course.alarm, course.reason = at - self._at, str(event.payload["reason"])
         follower.mark("alarm", f"alarm after {course.alarm:.1f} s: {course.reason}", at)
         at, event = self._wait("a promotion", self._decided)
@@ -206,13 +211,13 @@ class _Pursuit:
         left = LIMIT - (self._follower.now() - self._at)
         return self._follower.wait(what, max(left, 1.0), ready, self._clients)
 
-    def _alarm(self) -> tuple[float, Event] | None:
-        events = self._follower.events(ALARM, self._at) + self._follower.events(PROMISE_BROKEN, self._at)
-        return min(events, key=lambda event: event[0], default=None)
-
     def _decided(self) -> tuple[float, Event] | None:
         """Return the event that ends the trial. Raises `MissedError` where no trial can come any more."""
-        self._note_stages()
+        last, course = self._follower.last, self._course
+        if last.stage == "shadow" and isnan(course.shadow):
+            course.shadow = last.at - self._at
+        if last.stage == "canary" and isnan(course.canary):
+            course.canary = last.at - self._at
         events = self._follower.events(CHAMPION, self._at) + self._follower.events(ROLLBACK, self._at)
         reasons = [(pair, str(pair[1].payload["reason"])) for pair in events]
         # Another alarm may have made a newer challenger, which is followed instead.
@@ -222,13 +227,6 @@ class _Pursuit:
             self._next_look = self._follower.now() + LOOK_SECONDS
             self._note_runs()
         return None
-
-    def _note_stages(self) -> None:
-        last, course = self._follower.last, self._course
-        if last.stage == "shadow" and isnan(course.shadow):
-            course.shadow = last.at - self._at
-        if last.stage == "canary" and isnan(course.canary):
-            course.canary = last.at - self._at
 
     def _note_runs(self) -> None:
         runs, course = self._given.flow_runs(self._wall), self._course
@@ -245,12 +243,10 @@ class _Pursuit:
                 course.runs.append(sentence)
                 self._follower.mark("flow ended", sentence, self._at + course.flow_ended)
         over = bool(runs) and all(run.state in ENDED for run in runs) and time.time() - runs[-1].ended > PATIENCE
-        if over and not self._follower.last.stage and not self._waits():
+        release = open_registry(settings.read(), self._system).release(self._system, "challenger") if over else None
+        waits = release is not None and release.state in (WAITING, *TRIALS)
+        if over and not self._follower.last.stage and not waits:
             raise MissedError(f"no challenger came of it; {self._given.verdict(self._system)}")
-
-    def _waits(self) -> bool:
-        release = open_registry(settings.read(), self._system).release(self._system, "challenger")
-        return release is not None and release.state in (WAITING, *TRIALS)
 
     def _served(self) -> float | None:
         since = next((sample.at for sample in self._follower.samples if sample.release == self._course.release), None)

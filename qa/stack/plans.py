@@ -29,7 +29,7 @@ from typing import Any
 from PIL import Image, ImageFilter
 
 from pliant.benchmarks.bins import story as bins_story
-from pliant.benchmarks.bins.demo import Example as LabelledText
+from pliant.benchmarks.bins.demo import held_out
 from pliant.benchmarks.cascade.demo import OVERRIDES as CASCADE
 from pliant.benchmarks.cascade.replay import TextExample
 from pliant.benchmarks.demo.story_load import Mix, Said, Speech
@@ -37,7 +37,6 @@ from pliant.benchmarks.load_generator import Example, examples
 from pliant.benchmarks.packing.demo import OVERRIDES as PACKING
 from pliant.benchmarks.tokens import rollback as tokens_speech
 from pliant.benchmarks.tokens.demo import OVERRIDES as TOKENS
-from pliant.training import docstrings
 from pliant.training.data import load
 from pliant.training.packing import corpus
 
@@ -75,8 +74,7 @@ LEARNS: Mapping[str, Any] = {"keep_inputs": True, "trusted_labels": "anonymous"}
 def bins(home: Path) -> Plan:
     """Longer texts, then those of OTHERS."""
     others = ("sympy", "networkx")
-    texts = [LabelledText(text, label) for (text, _), label in _docstrings(bins_story.STREAM)]
-    texts.sort(key=lambda example: len(example.text))
+    texts = sorted(held_out(bins_story.STREAM), key=lambda example: len(example.text))
     usual = [example for example in texts if example.label not in others]
     short, long = usual[: int(0.3 * len(usual))], usual[int(0.7 * len(usual)) : int(0.95 * len(usual))]
     other = [example for example in texts if example.label in others]
@@ -94,14 +92,6 @@ def bins(home: Path) -> Plan:
     )
 
 
-def _docstrings(task: str) -> list[tuple[tuple[str, str | None], str]]:
-    """Return the held-out texts of an embedded task with their labels."""
-    data = docstrings.load(task, task)
-    index = data.split.test
-    labels = [data.classes[int(number)] for number in data.labels[index]]
-    return list(zip(data.texts(index), labels, strict=True))
-
-
 CASCADE_TASK = "package"
 FLIPPED = 5  # of so many texts one has another label
 NEWEST = 600
@@ -110,8 +100,15 @@ NEWEST = 600
 
 def cascade(home: Path) -> Plan:
     """Words that no level knows, then labels that disagree."""
-    texts = [TextExample(text, label) for text, label in _docstrings(CASCADE_TASK)]
+    texts = [TextExample((each.text, None), each.label) for each in held_out(CASCADE_TASK)]
     classes = sorted({each.label for each in texts})
+
+    def backwards(text: str) -> str:
+        """Return a text whose every second word is written backwards."""
+        words = text.split()
+        words[1::2] = [word[::-1] for word in words[1::2]]
+        return " ".join(words)
+
     foreign = [TextExample((backwards(each.text[0]), None), each.label) for each in texts]
     wrong = [
         TextExample(each.text, classes[(classes.index(each.label) + 1) % len(classes)])
@@ -143,13 +140,6 @@ def cascade(home: Path) -> Plan:
         first="cascade/nightly",
         service=LEARNS,
     )
-
-
-def backwards(text: str) -> str:
-    """Return a text whose every second word is written backwards."""
-    words = text.split()
-    words[1::2] = [word[::-1] for word in words[1::2]]
-    return " ".join(words)
 
 
 SHORT, LONG = ("kind", "count", "summary"), ("three", "detail", "parameters")

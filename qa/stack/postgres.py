@@ -64,7 +64,7 @@ class Postgres:
                 cwd=self._folder,
                 start_new_session=True,
             )
-        self._run("SELECT 1", time.monotonic() + SECONDS)
+        self.run("SELECT 1")
 
     def stop(self) -> None:
         """Stop the server; its clients lose their connections."""
@@ -72,23 +72,15 @@ class Postgres:
             servers.stop(self._process)
             self._process = None
 
-    def create_databases(self) -> None:
-        for name in DATABASES:
-            self._run(f"CREATE DATABASE {name}", time.monotonic() + SECONDS)
-
-    def _run(self, statement: str, until: float) -> None:
+    def run(self, statement: str) -> None:
+        """Run a statement, as soon as the server is up. Raises `PliantError`."""
         import psycopg
 
+        until = time.monotonic() + SECONDS
+        login = {"host": servers.HOST, "port": self.port, "user": OWNER, "password": self.password}
         while True:
             try:
-                with psycopg.connect(
-                    host=servers.HOST,
-                    port=self.port,
-                    user=OWNER,
-                    password=self.password,
-                    dbname="postgres",
-                    autocommit=True,
-                ) as connection:
+                with psycopg.connect(**login, dbname="postgres", autocommit=True) as connection:
                     connection.execute(statement.encode())
                 return
             except psycopg.OperationalError as error:
@@ -101,23 +93,18 @@ class Postgres:
 @contextmanager
 def postgres(logs: Path, databases: bool = True) -> Iterator[Postgres]:
     """Give a server, with both databases or none. Its data lie in a folder for temporary files, maybe another user's."""
-    user = _unprivileged() if os.geteuid() == 0 else None
+    user = None
+    if os.geteuid() == 0:
+        user = next((each.pw_name for each in pwd.getpwall() if each.pw_name in UNPRIVILEGED), None)
+        if user is None:
+            raise PliantError(f"Postgres must not be run by root, and this machine has none of {UNPRIVILEGED}")
     with tempfile.TemporaryDirectory(prefix="pliant-postgres-") as folder:
         server = Postgres(Path(folder), logs / "postgres.log", user)
         server.create()
         try:
             server.start()
-            if databases:
-                server.create_databases()
+            for name in DATABASES if databases else ():
+                server.run(f"CREATE DATABASE {name}")
             yield server
         finally:
             server.stop()
-
-
-def _unprivileged() -> str:
-    for name in UNPRIVILEGED:
-        try:
-            return pwd.getpwnam(name).pw_name
-        except KeyError:
-            continue
-    raise PliantError("Postgres must not be run by root, and this machine has neither a user postgres nor nobody")

@@ -19,8 +19,8 @@ from prometheus_client import REGISTRY, CollectorRegistry
 
 from pliant.cascade.artifact import Cascade
 from pliant.serving.cascade.catalog import Catalog
+from pliant.serving.cascade.endpoint import Draw, Handler, TextInProgress, begin
 from pliant.serving.cascade.metric_list import AGREEMENT
-from pliant.serving.cascade.reading import Draw, Handler, TextInProgress, begin
 from pliant.serving.client import ANYBODY
 from pliant.serving.driver import Clock, Completed
 from pliant.serving.lifecycle.generation import Generations

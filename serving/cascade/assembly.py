@@ -7,12 +7,11 @@ from typing import Any
 
 from pliant.cascade.knowledge import Knowledge, knowledge, numbers, prunes
 from pliant.cascade.scheduler import CascadeScheduler, Options
-from pliant.serving.cascade.agreement import AgreementCounter
+from pliant.serving.cascade.agreement import Agreement, AgreementCounter
 from pliant.serving.cascade.catalog import Catalog, load_catalog
-from pliant.serving.cascade.endpoint import CascadeEndpoint
+from pliant.serving.cascade.endpoint import CascadeEndpoint, Handler, handler_of, read
 from pliant.serving.cascade.messages import CascadeBuild, ModelBuild
 from pliant.serving.cascade.metric_list import ORIGINS
-from pliant.serving.cascade.reading import Handler, handler_of, read
 from pliant.serving.cascade.settings import CascadeSettings
 from pliant.serving.lifecycle.catalog import Artifacts
 from pliant.serving.lifecycle.endpoint import Blueprint
@@ -40,8 +39,16 @@ class CascadeSystem(ServedSystem[CascadeSettings, Catalog, Handler, CascadeEndpo
         )
 
     def endpoint(self, parts: Dependencies[Catalog, Handler]) -> CascadeEndpoint:
-        compared = AgreementCounter(parts.counted)
-        return CascadeEndpoint(self.settings, parts.refresher, parts.metrics, parts.outcomes, parts.clock, compared)
+        endpoint = CascadeEndpoint(self.settings, parts.refresher, parts.metrics, parts.outcomes, parts.clock)
+        endpoint.agreement = Agreement(
+            self.settings.agreement_share,
+            parts.refresher.generations,
+            endpoint.drift,
+            AgreementCounter(parts.counted),
+            parts.clock,
+            endpoint.front_door,
+        )
+        return endpoint
 
     def background(self, endpoint: CascadeEndpoint) -> Sequence[Coroutine[Any, Any, None]]:
         return (endpoint.agreement.run(),)

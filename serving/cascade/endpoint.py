@@ -1,32 +1,299 @@
-"""The cascade service apart from HTTP: it predicts, lists tasks, takes labels of earlier answers, and reports its status."""
+"""The cascade service apart from HTTP: it predicts, lists tasks, takes labels of earlier answers, and reports its status.
+
+First the state of a text between the levels of a cascade: what each level reads, the answer so far, and what becomes of it.
+The decisions are functions of pliant/cascade (route.py, prune.py) and pliant/models/text.py. The driver calls `read` after
+each launch.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 import random
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, cast
+from typing import Any, Protocol, cast
 from uuid import uuid4
 
-from pliant.cascade.route import choose, number_of
+import numpy as np
+from numpy.typing import NDArray
+
+from pliant.cascade.artifact import Candidate
+from pliant.cascade.prune import kept_words
+from pliant.cascade.route import Rows, answers, choose, combine, confidence, judge, number_of
 from pliant.cascade.scheduler import CascadeScheduler
-from pliant.serving.cascade.agreement import Agreement, AgreementCounter
+from pliant.models.text import Reader, Reading, Span, shorten
+from pliant.outcomes.tracker import Answered
+from pliant.outcomes.tracker import number_of as label_number
+from pliant.protocol import Result
 from pliant.serving.cascade.catalog import Catalog, ServedTask, described
-from pliant.serving.cascade.reading import Handler, answer, begin, kept, kind_of, observation
+from pliant.serving.cascade.messages import Payload
 from pliant.serving.cascade.settings import CascadeSettings
 from pliant.serving.client import ANYBODY, Client
-from pliant.serving.driver import Clock, Rejected
+from pliant.serving.driver import Clock, Completed, Pending, Rejected
 from pliant.serving.http.api_errors import api_error_of, api_error_of_drop, error_content
 from pliant.serving.http.app import select
 from pliant.serving.http.bodies import Texts
 from pliant.serving.lifecycle.endpoint import LabelledEndpoint, described_devices, run_each, width
 from pliant.serving.lifecycle.refresh import Refresher
-from pliant.serving.loop.observe import Observation, Served
+from pliant.serving.loop.observe import CONFIDENCE, CONFIDENCES, LENGTHS, Observation, Served, class_readings, labels
+from pliant.serving.loop.observe import Reading as DriftReading
 from pliant.serving.loop.outcomes import Outcomes
 from pliant.serving.metrics import Metrics
 
-Answered = tuple[dict[str, Any], Observation]
+Draw = Callable[[], float]
+"""Draws a number from [0, 1) uniformly, for the gates of the published baselines that decide at random."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """A task that is served, with a tokenizing reader for every level. Levels with equal tokenizers share one."""
+
+    served: ServedTask
+    readers: tuple[Reader, ...]
+
+
+def handler_of(served: ServedTask) -> Handler:
+    """Return a task with its readers. Raises `ArtifactError` for an unusable tokenizer."""
+    keys = [(level.tokenizer, level.max_length) for level in served.levels]
+    readers = {key: Reader(*key) for key in dict.fromkeys(keys)}
+    return Handler(served, tuple(readers[key] for key in keys))
+
+
+@dataclass(slots=True)
+class TextInProgress:
+    """A text, or a pair of texts, between launches. `begin` makes it; `read` updates it after each launch."""
+
+    handler: Handler
+    candidate: Candidate
+    original: tuple[str, str | None]
+    text: tuple[str, str | None]  # what the next level reads: without the dropped words
+    reading: Reading
+    draw: Draw
+    levels_done: int = 0
+    answer: Rows = field(default_factory=lambda: np.empty((0, 0)))  # [1, K], of the levels that ran, see route.py
+    truncated: bool = False  # a level that ran has not read all of its text
+    dropped: tuple[Span, ...] = ()  # words of `original` that the last level did not read
+    next_dropped: tuple[Span, ...] = ()  # further words that the next level does not read
+    former: list[tuple[str | float, float]] = field(
+        default_factory=list
+    )  # label and confidence after each former level
+    positions: tuple[_Position, ...] = ()  # of the words of `text` in `original`; empty: the same as in `text`
+
+    @property
+    def payload(self) -> Payload:
+        return self.reading.ids, self.reading.types
+
+    @property
+    def length(self) -> int:
+        return len(self.reading.ids)
+
+    @property
+    def label(self) -> str | float:
+        """Return the class that is the most probable after the levels that ran, or in a regression the value."""
+        classes, answer_K = self.handler.served.cascade.classes, self.answer[0]
+        return classes[int(answer_K.argmax())] if classes else float(answer_K[0])
+
+    @property
+    def confidence(self) -> float:
+        """Return the calibrated probability that `label` is correct (a regression: within the tolerance)."""
+        return round(float(confidence(self.answer, not self.handler.served.cascade.classes)[0]), 6)
+
+    def take(self, logits: NDArray[np.float32]) -> float:
+        """Take a level's output. Return the gain expected of the next level; NaN: the text is answered."""
+        cascade, candidate, done = self.handler.served.cascade, self.candidate, self.levels_done
+        level = cascade.levels[candidate.levels[done]]
+        answer = answers(level, cascade.tolerance, logits[None], np.array([self.length]))
+        if done:
+            self.former.append((self.label, self.confidence))
+        self.answer = combine(candidate.gates[done - 1], self.answer, answer) if done else answer
+        self.truncated = self.truncated or self.reading.truncated
+        self.dropped, self.next_dropped = self.dropped + self.next_dropped, ()
+        self.levels_done += 1
+        if self.levels_done == len(candidate.levels):
+            return math.nan
+        gate = candidate.gates[self.levels_done - 1]
+        return float(judge(gate, self.answer, np.array([self.draw()]), not cascade.classes)[0])
+
+    def prepare_next(self, importance: NDArray[np.float32] | None) -> None:
+        """Prune words by the importance of the tokens read, and tokenize the rest for the next level."""
+        levels, readers, done = self.candidate.levels, self.handler.readers, self.levels_done
+        former, reader = readers[levels[done - 1]], readers[levels[done]]
+        pruning = self.candidate.gates[done - 1].pruning
+        pruned = False
+        if pruning.rule != "none" and importance is not None:
+            pruned = self._prune(kept_words(importance, self.reading.words, pruning))
+        if pruned or reader is not former:
+            self.reading = reader.read(*self.text)
+
+    def _prune(self, kept: NDArray[np.bool_]) -> bool:
+        if kept.all():
+            return False
+        spans, stays = self.reading.spans, kept.tolist()
+        self.next_dropped = tuple(self._origin(span) for span, stay in zip(spans, stays, strict=True) if not stay)
+        text = shorten(*self.text, spans, kept)
+        if self.levels_done < len(self.candidate.gates):  # words may be dropped once more
+            left = [span for span, stay in zip(spans, stays, strict=True) if stay]
+            words = _locate_words(self.text, text, left)
+            self.positions = tuple(_Position(new, *self._origin(old)[1:]) for new, old in words)
+        self.text = text
+        return True
+
+    def _origin(self, span: Span) -> Span:
+        """Return where a word of `text` is in `original`: from the first to the last position that it covers."""
+        if not self.positions:
+            return span
+        which, start, end = span
+        covered = [p for p in self.positions if p.here[0] == which and p.here[1] < end and p.here[2] > start]
+        return which, min(p.start for p in covered), max(p.end for p in covered)
+
+
+@dataclass(frozen=True, slots=True)
+class _Position:
+    here: Span  # in `text`
+    start: int  # in `original`
+    end: int
+
+
+def begin(handler: Handler, number: int, first: str, second: str | None, draw: Draw) -> TextInProgress:
+    """Return a text before any level ran. `number` is that of its candidate."""
+    candidate = handler.served.cascade.candidates[number]
+    reading = handler.readers[candidate.levels[0]].read(first, second)
+    return TextInProgress(handler, candidate, (first, second), (first, second), reading, draw)
+
+
+def read(pending: Pending, result: Result) -> Result:
+    """Update a request after a launch, as the driver's `read`; its `state` is a `TextInProgress`."""
+    progress: TextInProgress = pending.state
+    logits, importance = pending.last.output
+    gain = progress.take(logits)
+    if math.isnan(gain):
+        return result
+    progress.prepare_next(importance)
+    pending.payload = progress.payload
+    return Result(result.request, gain=gain, length=progress.length)
+
+
+def _locate_words(
+    before: tuple[str, str | None], after: tuple[str, str | None], words: Sequence[Span]
+) -> list[tuple[Span, Span]]:
+    """Return for each of the remaining words its place in `after` and its place in `before`, in order."""
+    pairs, cursor = [], [0, 0]
+    for which, start, end in words:
+        old, new = before[which], after[which]
+        assert old is not None and new is not None, "a word is in a text"
+        at = new.index(old[start:end], cursor[which])
+        cursor[which] = at + end - start
+        pairs.append(((which, at, cursor[which]), (which, start, end)))
+    return pairs
+
+
+def answer(id: str, progress: TextInProgress, completed: Completed) -> dict[str, Any]:
+    """Return the answer for a text that at least one level ran for. `label` is a class, or a regression's value."""
+    cascade, served, answer_K = progress.handler.served.cascade, progress.handler.served, progress.answer[0]
+    label, probabilities, interval = progress.label, None, None
+    if isinstance(label, str):
+        probabilities = dict(zip(cascade.classes, [round(p, 6) for p in answer_K.tolist()], strict=True))
+    else:
+        interval = [label - cascade.tolerance, label + cascade.tolerance]
+    names, done = levels_run(progress), progress.candidate.levels[: progress.levels_done]
+    pruned = []
+    for which, start, end in sorted(progress.dropped):
+        word = (progress.original[which] or "")[start:end]
+        pruned.append({"text": which, "start": start, "end": end, "word": word})
+    *former, last = completed.launches
+    earlier = sum(launch.seconds for launch in former)
+    return {
+        "id": id,
+        "task": cascade.task,
+        "label": label,
+        "probabilities": probabilities,
+        "interval": interval,
+        "confidence": progress.confidence,
+        "level": names[-1],
+        "levels": names,
+        "candidate": progress.candidate.name,
+        "cut_short": bool(completed.reason),
+        "reason": completed.reason,
+        "pruned": pruned,
+        "truncated": progress.truncated,
+        "on_time": completed.on_time,
+        "queue_seconds": max(0.0, completed.queue_seconds - earlier),
+        "run_seconds": earlier + last.seconds,
+        "versions": {
+            "task": served.version,
+            "models": {cascade.levels[level].name: served.levels[level].version for level in done},
+        },
+    }
+
+
+def observation(progress: TextInProgress, content: dict[str, Any], completed: Completed, kind: Answered) -> Observation:
+    """Return what is known of the answer `content` to a text. `kind`: see `kind_of`."""
+    served, cascade, task = (
+        progress.handler.served,
+        progress.handler.served.cascade,
+        progress.handler.served.cascade.task,
+    )
+    first, second = progress.original
+    readings = [DriftReading(f"characters of {task}", len(first) + len(second or ""), LENGTHS)]
+    if cascade.classes:
+        label = cascade.classes.index(content["label"])
+        readings += class_readings(task, cascade.classes, label, content["confidence"])
+    else:
+        readings.append(DriftReading(CONFIDENCE + task, content["confidence"], CONFIDENCES))
+    if len(cascade.levels) > 1:
+        levels = tuple(level.name for level in cascade.levels)
+        name = f"level of {task} by {content['candidate']}"
+        readings.append(DriftReading(name, levels.index(content["level"]), labels(levels)))
+    return Observation(
+        task=task,
+        version=served.version,
+        outcome=completed.outcome,
+        origin={"task_version": served.version, **{name: content[name] for name in ("candidate", "level", "reason")}},
+        measured={"queue_seconds": completed.queue_seconds},
+        label=content["label"],
+        confidence=content["confidence"],
+        late=not completed.on_time,
+        models=tuple(content["versions"]["models"].items()),
+        readings=readings,
+        id=content["id"],
+        kind=kind,
+        former=tuple(number for label, share in progress.former for number in (label_number(kind, label), share)),
+    )
+
+
+def kind_of(progress: TextInProgress, cut_short: bool, tenant: str) -> Answered:
+    """Return what answers to a tenant share that came about like this one. One that was cut short has no promise."""
+    served, candidate, (*former, last) = progress.handler.served, progress.candidate, levels_run(progress)
+    return Answered(
+        task=served.cascade.task,
+        version=served.version,
+        candidate=candidate.name,
+        level=last,
+        label="",
+        confidence=0.0,
+        promised=None if cut_short else candidate.promised,
+        tolerance=served.cascade.tolerance,
+        classes=served.cascade.classes,
+        tenant=tenant,
+        former_levels=tuple(former),
+    )
+
+
+def kept(progress: TextInProgress) -> tuple[str, bytes]:
+    """Return form and bytes of the texts, where they are kept for the label."""
+    return "json", json.dumps([text for text in progress.original if text is not None]).encode()
+
+
+def levels_run(progress: TextInProgress) -> list[str]:
+    """Return the names of the levels that ran, in order."""
+    levels = progress.handler.served.cascade.levels
+    return [levels[level].name for level in progress.candidate.levels[: progress.levels_done]]
+
+
+Observed = tuple[dict[str, Any], Observation]
+"""An answer, and what was observed of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +310,18 @@ class TextRequest:
     client: Client = ANYBODY
 
 
+class Comparisons(Protocol):
+    """What compares early answers with those of the large model (agreement.py)."""
+
+    async def run(self) -> None: ...
+    def answered(self, progress: TextInProgress, result: Completed) -> None: ...
+    def to_dict(self) -> list[dict[str, Any]]: ...
+
+
 class CascadeEndpoint(LabelledEndpoint[CascadeSettings, Catalog, Handler]):
-    """Classifies texts by the levels of a cascade."""
+    """Classifies texts by the levels of a cascade. `agreement` takes note of its answers."""
+
+    agreement: Comparisons
 
     def __init__(
         self,
@@ -53,13 +330,9 @@ class CascadeEndpoint(LabelledEndpoint[CascadeSettings, Catalog, Handler]):
         metrics: Metrics,
         outcomes: Outcomes,
         clock: Clock,
-        counter: AgreementCounter,
     ) -> None:
         super().__init__(settings, refresher, metrics, clock, outcomes)
         self._draw = random.Random().random
-        self.agreement = Agreement(
-            settings.agreement_share, self._generations, self.drift, counter, clock, self.front_door
-        )
 
     async def predict(self, request: TextRequest, arrived: float) -> dict[str, Any]:
         """Return an answer or an error for each text, in order; deadlines count from `arrived`, on this endpoint's clock.
@@ -72,7 +345,7 @@ class CascadeEndpoint(LabelledEndpoint[CascadeSettings, Catalog, Handler]):
         cascade = self._choose(request)[0].served.cascade
         most = width(self.settings.workers, max(level.latency.batches[-1] for level in cascade.levels))
 
-        async def answer_or_error(text: tuple[str, str | None]) -> Answered | Exception:
+        async def answer_or_error(text: tuple[str, str | None]) -> Observed | Exception:
             try:
                 return await self._answer(request, text, arrived)
             except Exception as error:
@@ -103,7 +376,7 @@ class CascadeEndpoint(LabelledEndpoint[CascadeSettings, Catalog, Handler]):
             return handler, number_of(cascade, request.candidate)
         return handler, choose(cascade, request.accuracy, request.latency)
 
-    async def _answer(self, request: TextRequest, text: tuple[str, str | None], arrived: float) -> Answered:
+    async def _answer(self, request: TextRequest, text: tuple[str, str | None], arrived: float) -> Observed:
         """Return the answer for one text, and what was observed of it.
 
         Nothing is awaited between choosing a generation and submitting to its driver.

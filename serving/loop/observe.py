@@ -112,8 +112,8 @@ class DriftCounter:
                 stream = self.streams[name] = Stream(name, kind.binning, burn_in=burn_in, burst=kind.burst)
             counts = block.get(name)
             if counts is None:
-                counts = block[name] = [0] * stream.binning.bins
-            place = bisect_right(stream.binning.edges, value) if kind.binning.ordered else int(value)
+                counts = block[name] = [0] * (len(stream.binning.labels) or len(stream.binning.edges) + 1)
+            place = bisect_right(stream.binning.edges, value) if kind.binning.edges else int(value)
             if 0 <= place < len(counts):
                 counts[place] += 1
 

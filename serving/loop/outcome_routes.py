@@ -127,32 +127,24 @@ class AlarmList(BaseModel, Generic[T]):
     alarms: list[T] = Field(description="at most 64, the newest last")
 
 
-def outcome_body(label: str) -> dict[str, Any]:
-    """Return the `openapi_extra` of outcomes; `label` is that of its example."""
-    label_report = schema_of(Outcome)
-    many = {"type": "array", "items": label_report, "minItems": 1, "maxItems": MAX_LABELS}
-    content = {"schema": {"oneOf": [label_report, many]}, "example": {"id": "5f3a-17", "label": label}}
-    return {"requestBody": {"required": True, "content": {"application/json": content}}}
+def add_outcomes(app: FastAPI, taken: type[BaseModel], alarm: type[BaseModel], label: str) -> None:
+    """Add the routes below /outcomes, documented with the answer to one label, with an alarm, and with a label.
 
-
-def outcome_responses(taken: type[BaseModel]) -> Responses:
-    """Return the `responses` of outcomes, with the answer to one label. A list that fails has the status of its first."""
-    many = TakenOutcomes[taken]  # type: ignore[valid-type]
-    several: Responses = {
+    A list of labels that fails has the status of its first.
+    """
+    report, many = schema_of(Outcome), TakenOutcomes[taken]  # type: ignore[valid-type]
+    reports = {"type": "array", "items": report, "minItems": 1, "maxItems": MAX_LABELS}
+    content = {"schema": {"oneOf": [report, reports]}, "example": {"id": "5f3a-17", "label": label}}
+    failed: Responses = {
         status: {**errors(status)[status], "model": ErrorAnswer | many} for status in (404, 409, 422, 429)
     }
-    return {200: {"model": taken | many}, **errors(400, 404, 409, 413, 415, 422, 429, 503), **several}
-
-
-def add_outcomes(app: FastAPI, taken: type[BaseModel], alarm: type[BaseModel], label: str) -> None:
-    """Add the routes below /outcomes, documented with the answer to one label, with an alarm, and with a label."""
     app.add_api_route(
         "/outcomes",
         _outcomes,
         methods=["POST"],
         summary="Report the right label of an earlier answer",
-        responses=outcome_responses(taken),
-        openapi_extra=outcome_body(label),
+        responses={200: {"model": taken | many}, **errors(400, 413, 415, 503), **failed},
+        openapi_extra={"requestBody": {"required": True, "content": {"application/json": content}}},
     )
     app.add_api_route(
         "/outcomes/alarms",

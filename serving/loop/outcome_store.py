@@ -29,7 +29,7 @@ import time
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -80,6 +80,12 @@ class _Counted:
     record: Record
 
 
+def _connected(path: Path, timeout: float) -> sqlite3.Connection:
+    """Return a connection to a file that only its owner may read."""
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE))
+    return sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=timeout)
+
+
 class Inputs:
     """The file of inputs in a folder. `keep` is for the event loop, the rest for one other thread."""
 
@@ -95,9 +101,7 @@ class Inputs:
         self._seconds, self._clock, self._max_count, self._max_bytes = seconds, clock, max_count, max_bytes
         self._waiting: deque[KeptInput] = deque()
         self._pending = 0
-        path = folder / INPUTS
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE))
-        self._base = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=BUSY_SECONDS)
+        self._base = _connected(folder / INPUTS, BUSY_SECONDS)
         for pragma in ("secure_delete = ON", "journal_mode = WAL", "synchronous = NORMAL", "journal_size_limit = 0"):
             self._base.execute(f"PRAGMA {pragma}")
         self._base.executescript(_INPUTS_TABLE)
@@ -215,8 +219,9 @@ class Store:
             os.close(self._lock)
 
     def _open(self) -> sqlite3.Connection:
+        """Open the file; one that cannot be used is put aside."""
         try:
-            return _opened(self._path)
+            return self._prepared()
         except sqlite3.OperationalError:  # as of a full disk
             raise
         except sqlite3.DatabaseError as error:
@@ -225,7 +230,24 @@ class Store:
             self._path.replace(aside)
             for rest in ("-wal", "-shm"):
                 self._path.with_name(DATABASE + rest).unlink(missing_ok=True)
-            return _opened(self._path)
+            return self._prepared()
+
+    def _prepared(self) -> sqlite3.Connection:
+        base = _connected(self._path, 1.0)
+        try:
+            (version,) = base.execute("PRAGMA user_version").fetchone()
+            if version not in (0, VERSION):
+                raise sqlite3.DatabaseError(f"its tables are of version {version}")
+            for pragma in ("journal_mode = WAL", "synchronous = NORMAL", f"journal_size_limit = {LOG_BYTES}"):
+                base.execute(f"PRAGMA {pragma}")
+            base.executescript(_TABLES)
+            base.execute(f"PRAGMA user_version = {VERSION}")
+            if base.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
+                raise sqlite3.DatabaseError("its pages do not fit together")
+        except BaseException:
+            base.close()
+            raise
+        return base
 
     def _rows(self, commons: Mapping[int, Answered]) -> Iterator[Row]:
         now = self._clock()
@@ -289,27 +311,6 @@ class Store:
             self._base.execute("DELETE FROM shared WHERE id NOT IN (SELECT DISTINCT shared FROM answers)")
         kept = {number for (number,) in self._base.execute("SELECT id FROM shared")}
         self._shared = {common: number for common, number in self._shared.items() if number in kept}
-
-
-def _opened(path: Path) -> sqlite3.Connection:
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE))
-    base = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=1.0)
-    try:
-        with closing(base.execute("PRAGMA user_version")) as answer:
-            (version,) = answer.fetchone()
-        if version not in (0, VERSION):
-            raise sqlite3.DatabaseError(f"its tables are of version {version}")
-        base.execute("PRAGMA journal_mode = WAL")
-        base.execute("PRAGMA synchronous = NORMAL")
-        base.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
-        base.executescript(_TABLES)
-        base.execute(f"PRAGMA user_version = {VERSION}")
-        if base.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
-            raise sqlite3.DatabaseError("its pages do not fit together")
-    except BaseException:
-        base.close()
-        raise
-    return base
 
 
 class OutcomeWriter:

@@ -66,10 +66,6 @@ def test_a_device_that_is_not_there_is_refused(command, device, published, capsy
     assert f"device is {device}" in refused([command, "tokens", "--device", device, *_port(command)], capsys)
 
 
-def test_a_port_that_is_taken_is_refused_before_anything_is_started(published, capsys, taken_port):
-    assert f"port is {taken_port}" in refused(["serve", "tokens", "--port", str(taken_port)], capsys)
-
-
 def test_the_installed_command_ends_with_the_status_and_without_a_traceback(tmp_path):
     result = subprocess.run(
         [sys.executable, "-m", "pliant.cli", "simulate", "tokens", "--workers", "0"],
@@ -84,16 +80,6 @@ def test_the_installed_command_ends_with_the_status_and_without_a_traceback(tmp_
 
 def _port(command: str) -> list[str]:
     return ["--port", "0"] if command == "serve" else []
-
-
-@pytest.fixture
-def taken_port():
-    import socket
-
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        yield listener.getsockname()[1]
 
 
 @pytest.fixture(scope="module")

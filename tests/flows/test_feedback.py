@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from pliant.errors import InputError
 from pliant.flows.feedback import DAY, FeedbackConfig, Lesson, lessons, part_of, tenants
 from pliant.outcomes.files import INPUTS, LABELS
 from pliant.outcomes.labels import LabelRecord
@@ -101,15 +100,6 @@ def test_of_too_many_every_tenants_newest_are_taken(tmp_path):
     assert all(int(lesson.record.id[2:]) >= 10 for lesson in learnt)
 
 
-def test_a_torn_and_a_poisoned_line_are_passed_over_with_a_count(tmp_path, caplog):
-    config = write(tmp_path, records(50, "root"))
-    with (tmp_path / LABELS).open("ab") as file:
-        file.write(b'{"id": "y"}\n\xff\xfe\n[1]\n' + RECORD.to_line().encode()[:40])
-    with caplog.at_level(logging.WARNING, "pliant"):
-        assert len(taught(config)) == 50
-    assert "as they are no labels: 3" in caplog.text
-
-
 def test_rows_that_hold_no_input_are_passed_over_with_a_count(tmp_path, caplog):
     config = write(tmp_path, records(52, "root"))
     with closing(sqlite3.connect(tmp_path / INPUTS)) as base, base:
@@ -118,15 +108,6 @@ def test_rows_that_hold_no_input_are_passed_over_with_a_count(tmp_path, caplog):
     with caplog.at_level(logging.WARNING, "pliant"):
         assert len(taught(config)) == 50
     assert "as they are none: 2" in caplog.text
-
-
-def test_an_unreadable_file_is_an_error(tmp_path):
-    config = write(tmp_path, records(50, "root"))
-    for name in (INPUTS, f"{INPUTS}-wal", f"{INPUTS}-shm"):
-        (tmp_path / name).unlink(missing_ok=True)
-    (tmp_path / INPUTS).write_bytes(b"no database" * 1000)
-    with pytest.raises(InputError, match="a file that can be read"):
-        taught(config)
 
 
 def test_of_an_id_that_was_chosen_twice_the_input_of_the_labelled_answer_is_taken(tmp_path):

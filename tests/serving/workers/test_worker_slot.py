@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -80,21 +81,30 @@ class Odd(FakeWorker):
         return await super().load(number)
 
 
-def slot_test(test):
-    """Run in virtual time with a slot that is not started, its worker, and the times of idle deaths."""
+def virtual(make):
+    """Let a decorated test have what `make` yields, in virtual time, and leave nothing that goes on."""
 
-    def wrapped():
-        async def main():
-            deaths: list[float] = []
-            loop = asyncio.get_running_loop()
-            worker = Odd()
-            await test(WorkerSlot(worker, 60.0, lambda: deaths.append(loop.time())), worker, deaths)
-            assert len(asyncio.all_tasks()) == 1
+    def decorated(test):
+        def wrapped():
+            async def main():
+                async with asynccontextmanager(make)() as given:
+                    await test(*given)
+                assert len(asyncio.all_tasks()) == 1, "nothing of it goes on"
 
-        run_virtually(main())
+            run_virtually(main())
 
-    wrapped.__name__ = test.__name__
-    return wrapped
+        wrapped.__name__ = test.__name__
+        return wrapped
+
+    return decorated
+
+
+@virtual
+async def slot_test():
+    """A slot that is not started, its worker, and the times of idle deaths."""
+    deaths: list[float] = []
+    loop, worker = asyncio.get_running_loop(), Odd()
+    yield WorkerSlot(worker, 60.0, lambda: deaths.append(loop.time())), worker, deaths
 
 
 @slot_test
@@ -193,47 +203,29 @@ def test_a_loop_that_was_held_up_still_finds_the_result_that_came_meanwhile():
 STARTED = 0.6  # seconds in which a fake worker has started
 
 
-class Bench:
-    def __init__(self, spares: int = 1) -> None:
-        self.journal = []
-        self.worker, self.spares = FakeWorker(), [FakeWorker() for _ in range(spares)]
-        self.driver = Driver(FifoScheduler(), [self.worker], self.journal.append, loop_clock(), spares=self.spares)
-
-    async def start(self) -> Driver:
-        await self.driver.start()
-        assert self.driver.ready, "nobody waits for spares"
-        await asyncio.sleep(STARTED)
-        assert self.driver.spares == len(self.spares)
-        return self.driver
-
-    def restart_seconds(self) -> list[float]:
-        """Of each restart: from its launch to its end."""
-        begun = {a.id: e.now for e in self.journal for a in e.actions if isinstance(a, Launch) and a.kind == "restart"}
-        return [
-            e.now - begun[e.event.launch]
-            for e in self.journal
-            if isinstance(e.event, Finished) and e.event.launch in begun
-        ]
-
-
 def test_a_worker_that_dies_during_a_launch_is_replaced_at_once():
     async def main():
-        bench = Bench()
-        driver = await bench.start()
+        journal, worker, spare = [], FakeWorker(), FakeWorker()
+        driver = Driver(FifoScheduler(), [worker], journal.append, loop_clock(), spares=[spare])
+        await driver.start()
+        assert driver.ready, "nobody waits for spares"
+        await asyncio.sleep(STARTED)
+        assert driver.spares == 1
         asked = asyncio.create_task(driver.submit("a", 0.1, 1.0, "x"))
         await asyncio.sleep(0.001)
-        bench.worker.dead = True
+        worker.dead = True
         answer = await asked
-        assert answer.output == "x" and answer.on_time
-        assert bench.restart_seconds() == [pytest.approx(0.0)]
-        assert ("x",) in bench.spares[0].calls
+        assert answer.output == "x" and answer.on_time and ("x",) in spare.calls
+        begun = {a.id: e.now for e in journal for a in e.actions if isinstance(a, Launch) and a.kind == "restart"}
+        ended = {e.event.launch: e.now for e in journal if isinstance(e.event, Finished) and e.event.launch in begun}
+        assert len(begun) == 1 and ended == begun
         await asyncio.sleep(STARTED)
         assert driver.spares == 1, "the former worker stands by"
-        bench.spares[0].die()
+        spare.die()
         assert (await driver.submit("a", 0.1, 1.0, "y")).output == "y"
-        assert bench.worker.calls[-1] == ("y",)
+        assert worker.calls[-1] == ("y",)
         await driver.stop()
-        assert bench.worker.calls[-1] == bench.spares[0].calls[-1] == "stop"
+        assert worker.calls[-1] == spare.calls[-1] == "stop"
 
     run_virtually(main())
 
@@ -248,25 +240,17 @@ def test_a_number_below_zero_and_packing_are_refused_with_a_sentence():
 # Spares by themselves
 
 
-def spares_test(test):
-    """Run in virtual time with two spares that have been started, and what was made of them."""
-
-    def wrapped():
-        async def main():
-            workers = [FakeWorker(build="build"), FakeWorker(build="build")]
-            spares = Spares(workers)
-            assert spares.ready == 0 and all(worker.calls == [] for worker in workers)
-            spares.start()
-            await asyncio.sleep(STARTED)
-            assert spares.ready == 2
-            await test(spares, workers)
-            await spares.stop()
-            assert len(asyncio.all_tasks()) == 1, "nothing of it goes on"
-
-        run_virtually(main())
-
-    wrapped.__name__ = test.__name__
-    return wrapped
+@virtual
+async def spares_test():
+    """Two spares that have been started, and the workers that they are made of."""
+    workers = [FakeWorker(build="build"), FakeWorker(build="build")]
+    spares = Spares(workers)
+    assert spares.ready == 0 and all(worker.calls == [] for worker in workers)
+    spares.start()
+    await asyncio.sleep(STARTED)
+    assert spares.ready == 2
+    yield spares, workers
+    await spares.stop()
 
 
 @spares_test
