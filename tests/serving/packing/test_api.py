@@ -11,7 +11,7 @@ import openai
 import pytest
 
 from pliant.packing import chat as chat_program
-from pliant.packing.scheduling.request import Prompt
+from pliant.packing.scheduling.request import Memory, Prompt
 from pliant.serving.client import Client
 from pliant.serving.packing import api, schemas
 from pliant.serving.packing.engine.forecaster import Forecast
@@ -20,6 +20,8 @@ from pliant.serving.packing.text import TokenTexts
 from tests.fixtures.documented import check_answer
 from tests.fixtures.packing.fakes import SECONDS, TALE, logprobs_of, new_tokenizer
 from tests.fixtures.packing.in_process import CONTEXT, QUIET, error_of, events, generator, publish, serving
+from tests.fixtures.registry import FolderRegistry
+from tests.serving.packing.test_bodies import tool
 
 TOKENS = len(new_tokenizer().encode(TALE).ids) + 1  # with the one that ends it
 
@@ -389,3 +391,65 @@ def test_an_error_says_what_happened(finish, sentence):
 def test_an_output_is_on_time_if_it_kept_all_its_targets(targets, on_time):
     (choice,) = reply("stop", **targets).choices
     assert (choice.on_time, choice.has_targets) == (on_time, bool(targets))
+
+
+BOTH = [tool(parameters={"type": "object", "properties": {"a": {"type": "integer"}}}), {"function": {"name": "stop"}}]
+
+
+@pytest.fixture(scope="module")
+def roomy(tmp_path_factory):
+    registry = FolderRegistry(tmp_path_factory.mktemp("registry"))
+    publish(registry, memory=Memory(pages=512, page_tokens=4), model=generator(context=1024))
+    with serving(registry) as service:
+        yield service
+
+
+@pytest.fixture
+def saying(roomy):
+    """Have the engine say something else than the tale."""
+
+    def say(text):
+        roomy.worker.engine.tale = new_tokenizer().encode(text).ids
+
+    yield say
+    say(TALE)
+
+
+CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 3}}\n</tool_call>'
+
+
+def test_calls_are_answered_in_openais_shape(roomy, saying):
+    saying(f"Well. {CALL}\n{CALL}")
+    response = roomy.chat(tools=BOTH, parallel_tool_calls=True)
+    (choice,) = response.json()["choices"]
+    message = choice["message"]
+    assert (message["content"], choice["finish_reason"]) == ("Well. ", "tool_calls")
+    first, second = message["tool_calls"]
+    assert first["function"] == second["function"] == {"name": "add", "arguments": '{"a": 3}'}
+    assert first["type"] == "function" and first["id"] != second["id"]
+    check_answer(schemas.ChatCompletion, response.json())
+    saying(CALL)
+    assert roomy.chat(tools=BOTH).json()["choices"][0]["message"]["content"] is None
+
+
+def test_a_stream_has_each_call_in_one_chunk(roomy, saying):
+    saying(f"Well. {CALL}\n{CALL}")
+    *chunks, done = events(roomy.chat(tools=BOTH, stream=True))
+    deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
+    assert "".join(delta.get("content") or "" for delta in deltas) == "Well. "
+    calls = [call for delta in deltas for call in delta.get("tool_calls", ())]
+    assert [(call["index"], json.loads(call["function"]["arguments"])) for call in calls] == [
+        (0, {"a": 3}),
+        (1, {"a": 3}),
+    ]
+    assert (chunks[-1]["choices"][0]["finish_reason"], done) == ("tool_calls", "[DONE]")
+
+
+def test_what_must_be_called_is_a_grammar_for_the_engine(roomy):
+    named = {"type": "function", "function": {"name": "add"}}
+    for choice, grammar in (("required", True), (named, True), ("auto", False)):
+        assert roomy.chat(tools=BOTH, tool_choice=choice).status_code == 200
+        sent = [arguments[0] for verb, arguments in roomy.worker.sent if verb == "submit"][-1]
+        assert ("tool_call" in sent.sampling.grammar) is grammar
+    response = roomy.chat(tools=[tool(parameters={"type": "objekt"})], tool_choice="required")
+    assert (response.status_code, error_of(response)["param"]) == (400, "tools")

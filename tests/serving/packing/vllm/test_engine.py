@@ -6,6 +6,7 @@ import asyncio
 import errno
 import json
 import os
+import subprocess
 import sys
 from collections import defaultdict
 from contextlib import asynccontextmanager
@@ -18,6 +19,7 @@ import pytest
 
 from pliant.errors import ArtifactError, PliantError, WorkerError
 from pliant.packing.engine.complete import complete
+from pliant.packing.engine.model import load as load_predictor
 from pliant.packing.engine.submission import Sampling, Submission
 from pliant.packing.scheduling.iteration_cost import LinearCost, fit
 from pliant.packing.scheduling.policy import Rules
@@ -25,6 +27,7 @@ from pliant.packing.scheduling.request import Memory, Prompt
 from pliant.packing.vllm import folder_of
 from pliant.registry import codec
 from pliant.serving.packing.engine.engine_process import EngineProcess, VllmBuild
+from pliant.serving.packing.engine.vllm_predictor_device import LAST
 from pliant.serving.packing.vllm import engine, measuring
 from pliant.serving.packing.vllm.engine import variables
 from pliant.serving.packing.vllm.measuring import Lab, MeasuringSpec, measure
@@ -33,7 +36,8 @@ from pliant.serving.workers.child_process import Interpreter, pack, receive
 from pliant.serving.workers.devices import DevicePlan
 from pliant.training.packing.generator import load
 from tests.fixtures.packing import tiny_llama, vllm_environment
-from tests.fixtures.packing.published import generator
+from tests.fixtures.packing.published import generator, predictor
+from tests.fixtures.places import ROOT
 
 
 def make_environment(home, distribution: str):
@@ -349,3 +353,34 @@ def test_vllm_is_measured(spec, tmp_path):
     }
     assert all(0 < point.seconds < 10 for point in points)
     assert model.log.is_file()
+
+
+@pytest.mark.slow
+def test_it_reads_tokens_and_says_what_the_predictor_says_of_their_text(tmp_path):
+    artifact = predictor("of no model")
+    codec.save(artifact, tmp_path / "predictor")
+    tiny_llama.write(tmp_path / "model")
+    prompts = {"a": [67, 68, 69], "b": list(range(40, 100)), "long": [70] * (LAST + 50)}
+    given = "".join(json.dumps({"name": name, "ids": ids}) + "\n" for name, ids in prompts.items())
+    command = [sys.executable, "-m", "pliant.serving.packing.engine.vllm_predictor_device"]
+    done = subprocess.run(
+        [*command, str(tmp_path / "predictor"), str(tmp_path / "model")],
+        input=given,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stderr
+    ready, *answers = done.stdout.splitlines()
+    assert ready == "ready"
+    rows = {row["name"]: row for row in map(json.loads, answers)}
+    assert rows.keys() == prompts.keys()
+
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(tmp_path / "model/tokenizer.json"))
+    texts = [tokenizer.decode(ids[-LAST:], skip_special_tokens=True) for ids in prompts.values()]
+    for row, forecast in zip(rows.values(), load_predictor(artifact, "cpu").predict(texts), strict=True):
+        assert row["tokens"] == pytest.approx(list(forecast.tokens), rel=1e-4)
+        assert row["bucket"] == forecast.bucket
