@@ -77,7 +77,12 @@ class OtasChooser:
         settled = self._began is not None and now >= self._began + self._config.settling
         if len(batches) < self._config.short_queue or not settled:
             return Choice(batches[0], self._settings[self._by_rate(batches[0], pool, now)])
-        planned = [self._otas_batch(batch, pool.slowdown) for batch in batches]
+        planned = []
+        for batch in batches:
+            if batch.worth is None:
+                batch.worth = np.sum([r.utility * self._accuracy_G[r.task] for r in batch.requests.values()], axis=0)
+            seconds_G = self._sample_G * (pool.slowdown * len(batch.requests))
+            planned.append(OtasBatch(batch.earliest, seconds_G, batch.worth))
         chosen = otas_plan(planned, now)
         runs = [(batch, index) for batch, index in zip(batches, chosen, strict=True) if index >= 0]
         if not runs:  # No batch can end by its deadline, not even alone: all are evicted.
@@ -95,11 +100,6 @@ class OtasChooser:
             return 0
         mean = sum(request.utility for request in batch.requests.values()) / len(batch.requests)
         return len(self._settings) - 1 if mean > self._config.valuable else index
-
-    def _otas_batch(self, batch: Batch, slowdown: float) -> OtasBatch:
-        if batch.worth is None:
-            batch.worth = np.sum([r.utility * self._accuracy_G[r.task] for r in batch.requests.values()], axis=0)
-        return OtasBatch(batch.earliest, self._sample_G * (slowdown * len(batch.requests)), batch.worth)
 
 
 @dataclass(frozen=True, slots=True)

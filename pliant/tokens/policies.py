@@ -24,16 +24,12 @@ class Choice:
     served: bool = True  # whether a service can follow it
 
 
-def _adaptive(knowledge: Knowledge, _workers: int, gamma: int | None) -> Policy:
-    return AdaptivePolicy(knowledge, only=None if gamma is None else (gamma,))
-
-
 def _batched(chooser: Callable[[Knowledge, int], Chooser]) -> Callable[[Knowledge, int, int | None], Policy]:
     return lambda knowledge, workers, _gamma: BatchedPolicy(knowledge, chooser(knowledge, workers))
 
 
-def _otas(keeps: bool) -> Callable[[Knowledge, int], Chooser]:
-    return lambda knowledge, workers: OtasChooser(knowledge, workers, OtasConfig(keeps=keeps))
+def _otas(keeps: bool) -> Callable[[Knowledge, int, int | None], Policy]:
+    return _batched(lambda knowledge, workers: OtasChooser(knowledge, workers, OtasConfig(keeps=keeps)))
 
 
 def _fixed(knowledge: Knowledge, _workers: int, gamma: int | None) -> Policy:
@@ -44,11 +40,11 @@ def _fixed(knowledge: Knowledge, _workers: int, gamma: int | None) -> Policy:
 CHOICES = {
     "default": Choice(
         "prices device time, plans over all that waits; with a gamma: that gamma alone, everything else the same",
-        _adaptive,
+        lambda knowledge, _workers, gamma: AdaptivePolicy(knowledge, only=None if gamma is None else (gamma,)),
         allows=lambda _: True,
     ),
-    "otas": Choice("token adaptation as published (OTAS, Algorithms 1, 2 and 3)", _batched(_otas(keeps=False))),
-    "otas-kept": Choice("the same, every plan carried out whole before the next is made", _batched(_otas(keeps=True))),
+    "otas": Choice("token adaptation as published (OTAS, Algorithms 1, 2 and 3)", _otas(keeps=False)),
+    "otas-kept": Choice("the same, every plan carried out whole before the next is made", _otas(keeps=True)),
     "pets": Choice("gamma 0 always (PetS)", _fixed, 0, lambda gamma: gamma == 0),
     "infaas": Choice(
         "several backbones, switched by load (INFaaS)", _batched(InfaasChooser), variants=True, served=False

@@ -121,9 +121,10 @@ class Catalog:
 
     def serves_as(self, other: Catalog) -> bool:
         """Whether both serve the same artifacts under the same versions."""
-        return self._base == other._base and {
-            name: (served.version, served.digest) for name, served in self.tasks.items()
-        } == {name: (served.version, served.digest) for name, served in other.tasks.items()}
+        mine, theirs = (
+            {name: (served.version, served.digest) for name, served in each.tasks.items()} for each in (self, other)
+        )
+        return self._base == other._base and mine == theirs
 
     def extends(self, running: Catalog) -> bool:
         """Whether `running` becomes this catalog by adding or updating tasks: the rest is equal, and no task is removed."""

@@ -375,12 +375,8 @@ def test_a_request_is_taken_within_the_documented_limits_of_its_fields(service):
     properties = body_schema(service.root, INFER)["properties"]
     parameters = properties["parameters"]["properties"]
 
-    def read_parameters(parameters):
-        return read({**usual, "parameters": parameters})
-
-    check_body(
-        {"properties": {"binary_data_output": parameters["binary_data_output"]}}, {}, read_parameters_of(service)
-    )
+    binary = {"properties": {"binary_data_output": parameters["binary_data_output"]}}
+    check_body(binary, {}, read_parameters_of(service))
     for name, most in (("inputs", properties["inputs"]["maxItems"]), ("outputs", properties["outputs"]["maxItems"])):
         status, content = read({**usual, name: [{"name": "first"}] * (most + 1)})
         assert status == 400 and f"of at most {most}" in content["error"]
@@ -393,9 +389,8 @@ def read_parameters_of(service):
 
     def read(parameters):
         response = service.infer({"inputs": [INPUT], "outputs": [{"name": "first"}], "parameters": parameters})
-        return response.status_code, response.headers[
-            "content-type"
-        ] if response.status_code == 200 else response.json()
+        good = response.status_code == 200
+        return response.status_code, response.headers["content-type"] if good else response.json()
 
     return read
 
