@@ -12,34 +12,6 @@ import pytest
 from pliant.cli.main import main
 from tests.fixtures.commands import refused
 
-OPTIONS = {
-    ("demo",): ["--keep", "--check", "--story"],
-    ("init", "bins"): ["--model", "--data", "--out", "--force"],
-    ("train", "tokens"): ["--config", "--data", "--backbone", "--device", "--limit", "--new-task"],
-    ("train", "cascade"): ["--config", "--data", "--device", "--limit", "--new-task"],
-    ("schedule",): ["--config", "--cron", "--timezone"],
-    ("profile", "tokens"): ["--device", "--threads"],
-    ("simulate", "tokens"): ["--load", "--policy", "--gamma", "--workers", "--seed"],
-    ("simulate", "cascade"): ["--load", "--candidate", "--workers", "--seed"],
-    ("bench", "tokens"): ["--full", "--part"],
-    ("bench", "watch"): ["--full", "--part"],
-    ("bench", "robust"): ["--full", "--part", "--seeds"],
-    ("watch",): ["--json", "--every"],
-    ("forget",): ["--id", "--all"],
-    ("status",): ["--json"],
-    ("rollback",): ["--to", "--reason"],
-    ("clean",): ["--delete", "--versions", "--days", "--store-gib"],
-}
-
-
-@pytest.mark.parametrize("command", OPTIONS)
-def test_help_of_a_command_names_its_options(command, capsys):
-    with pytest.raises(SystemExit) as ended:
-        main([*command, "--help"])
-    text = capsys.readouterr().out
-    assert ended.value.code == 0
-    assert all(option in text for option in OPTIONS[command])
-
 
 def test_a_demo_of_an_unknown_system_is_one_sentence_before_anything_starts(here, capsys):
     assert main(["demo", "tokens", "chess"]) == 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import socket
 import time
 from dataclasses import replace
@@ -106,14 +105,6 @@ def test_a_release_keeps_the_configuration_that_made_each_task_also_where_nothin
     proposed = registry.propose({A: 3}, None, "waiting", "", "", {A: '{"a": 3}'})
     assert registry.release("bins", proposed.number).configurations == {A: '{"a": 3}'}
     assert registry.commit({B: 3}, without=[A]).configurations == {}
-
-
-def test_a_former_version_that_has_gone_is_left_out_with_a_warning(registry, client, caplog):
-    registry.commit({A: 2})
-    del client.stored[B][1]
-    with caplog.at_level(logging.WARNING, "pliant.registry"):
-        assert registry.commit({A: 3}).versions == {A: 3}
-    assert f"the release is made without {B}: its version 1 is not in the registry" in caplog.text
 
 
 def test_what_another_publisher_released_meanwhile_is_not_overwritten(registry, client):

@@ -134,14 +134,6 @@ def test_what_a_killed_switch_left_is_finished_and_nothing_else_is_touched(three
     assert client.writes == writes, "nothing is missing"
 
 
-def test_a_trial_below_a_former_champion_is_unfinished(three, registry):
-    proposed = registry.propose({A: 1}, None, "waiting", "passed", "")
-    switching.label(registry, proposed, switching.SHADOW)
-    registry.commit({B: 3})
-    assert [release.number for release in switching.unfinished(registry, "bins")] == [4]
-    assert switching.unfinished(registry, "cascade") == []
-
-
 @given(st.lists(st.integers(1, 3), max_size=6))
 def test_after_any_moves_exactly_the_last_release_is_served_and_each_is_as_it_was_written(moves):
     with pytest.MonkeyPatch.context() as monkeypatch:

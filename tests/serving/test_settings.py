@@ -8,7 +8,7 @@ from pliant.errors import InputError
 from pliant.serving.bins.settings import BinsSettings
 from pliant.serving.cascade.settings import CascadeSettings
 from pliant.serving.packing.settings import PackingSettings
-from pliant.serving.settings import from_environment, settings_of
+from pliant.serving.settings import from_environment
 from pliant.serving.tokens.settings import TokensSettings
 
 
@@ -26,13 +26,6 @@ def test_an_unknown_variable_is_refused_with_the_nearest_one_or_with_the_system_
         from_environment({name: "1"}, kind)
     with pytest.raises(InputError, match="option is "):
         kind(**{name.removeprefix("PLIANT_").lower(): 1})
-
-
-def test_the_settings_of_another_system_are_refused():
-    with pytest.raises(InputError, match="PLIANT_SYSTEM is 'bins', but must be tokens, as this service is"):
-        from_environment({"PLIANT_SYSTEM": "bins"}, TokensSettings)
-    with pytest.raises(InputError, match="SYSTEM is packng, but must be one of tokens, bins, cascade, packing"):
-        settings_of("packng")
 
 
 @pytest.mark.parametrize(

@@ -74,16 +74,6 @@ def test_labels_that_are_none_are_refused_with_their_rows(tmp_path, labels):
         data.parquet(write(tmp_path / "c.parquet", labels=labels, features=labels[0] == -1))
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_a_limit_leaves_every_picture_in_its_split(tmp_path, seed):
-    """Limited data were once split anew: a task could test on what its backbone, which has no limit, had seen."""
-    path = write(tmp_path / "cats.parquet", shades=range(60))
-    whole, some = (data.parquet(path, seed=seed, limit=limit) for limit in (None, 17))
-    for kept, all_of_it in zip(split_parts(some.split), split_parts(whole.split), strict=True):
-        assert len(kept)
-        assert shades(some, kept) <= shades(whole, all_of_it)
-
-
 def shades(cats: data.ImageData, part: np.ndarray) -> set[int]:
     return set(cats.images.batch(part, 8)[:, 0, 0, 0].tolist())
 

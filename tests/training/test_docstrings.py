@@ -76,13 +76,6 @@ def test_every_task_has_its_classes_each_as_often(packages, task, classes):
         assert set(loaded.labels) == {1.0}  # one parameter each
 
 
-def test_an_unknown_task_and_missing_packages_are_told():
-    with pytest.raises(InputError, match="task is topic, but must be one of package, kind"):
-        load("topic")
-    with pytest.raises(InputError, match="installed packages is none, but must be two of nopackage"):
-        corpus(("nopackage",))
-
-
 @pytest.mark.parametrize(
     ("text", "count"),
     [

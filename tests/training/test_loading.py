@@ -25,10 +25,9 @@ import pliant.training.packing.generator
 import pliant.training.packing.predictor
 import pliant.training.starts
 from pliant.errors import InputError
-from pliant.models.classifier import layers
 from pliant.training import loading
 from pliant.training.loading import quick_if_offline
-from pliant.training.starts import ScratchConfig, new_tokenizer, pretrained, scratch
+from pliant.training.starts import new_tokenizer, pretrained
 from tests.fixtures.architectures import tiny_config as small_config
 from tests.fixtures.architectures import written
 from tests.fixtures.cascade.classifiers import TEXTS, tiny_config
@@ -262,9 +261,6 @@ def test_a_tokenizer_of_more_tokens_than_the_model_has_embeddings_is_refused(tmp
         read(tmp_path)
 
 
-TINY = ScratchConfig(width=16, layers=2, heads=2, vocabulary=80, positions=32)
-
-
 def write_model(folder, family: str = "bert", outputs: int = 5) -> str:
     """Write a folder as transformers does, with a head of so many outputs, and return its address."""
     from transformers import AutoConfig
@@ -285,15 +281,6 @@ def test_a_new_tokenizer_is_the_same_for_the_same_texts_and_no_larger_than_asked
     assert tokenizers[0].get_vocab_size() <= 60
     special = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
     assert [tokenizers[0].token_to_id(name) for name in special] == [0, 1, 2, 3, 4]
-
-
-def test_scratch_has_the_size_told_and_as_many_outputs_as_asked():
-    start = scratch(TINY, TEXTS)
-    model = start.model(7)
-    config = model.config
-    assert (config.hidden_size, len(layers(model)), config.num_labels, config.max_position_embeddings) == (16, 2, 7, 32)
-    assert config.vocab_size == start.tokenizer.get_vocab_size()
-    assert start.fresh
 
 
 @pytest.mark.parametrize("family", ["bert", "distilbert", "roberta"])

@@ -8,15 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pliant.flows.packing.learn import Output as Seen
 from pliant.flows.packing.learn import default_path, drift, read, usable_outputs
-from pliant.packing.engine.submission import Submission
 from pliant.packing.scheduling.forecast import QUANTILES
-from pliant.packing.scheduling.request import Prompt
-from pliant.serving.packing.engine.engine import InFlightOutput
-from pliant.serving.packing.engine.forecaster import Forecast
-from pliant.serving.packing.engine.observed import ObservedLengths, observed_path
-from pliant.serving.packing.reply import Choice
 
 LINE = {
     "prompt": "Say it.",
@@ -50,22 +43,6 @@ def test_the_latest_outputs_are_read_across_both_files_the_oldest_first(tmp_path
     write(path, {"tokens": 4}, {"tokens": 5})
     assert [output.tokens for output in read(path, 100)] == [1, 2, 3, 4, 5]
     assert [output.tokens for output in read(path, 3)] == [3, 4, 5]
-
-
-@pytest.mark.parametrize(("at_stop_string", "finish"), [(False, "end"), (True, "string")])
-def test_what_the_service_writes_is_what_is_read(tmp_path, at_stop_string, finish):
-    """The two sides share no code: the file's form is all that they agree on."""
-    prompt = Prompt(0, 0.0, 3, 50, tuple(LINE["forecast"]))
-    output = InFlightOutput(Submission(prompt, (1, 2, 3)), None, frozenset(), lambda output: None)
-    output.tokens, output.finish, output.at_stop_string = [4, 5], "stop", at_stop_string
-    forecast = Forecast(tuple(LINE["forecast"]), 20, "predicted")
-    path = default_path(tmp_path, "tales")
-    assert path == observed_path(tmp_path, "tales")
-    written = ObservedLengths(path, 10**6)
-    written.add(Choice(0, output, forecast, "", "Say\nit."), "g")
-    written.close()
-    expected = Seen("Say\nit.", 3, 2, finish, 50, tuple(LINE["forecast"]), 20, "predicted", "g")
-    assert read(path, 10) == (expected,)
 
 
 def test_a_last_line_that_a_killed_process_left_is_passed_over(tmp_path):

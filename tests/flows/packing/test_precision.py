@@ -10,8 +10,6 @@ import pytest
 from pliant.errors import InputError
 from pliant.flows.device import check_device
 from pliant.flows.packing import stages
-from pliant.flows.packing import stages as choosing
-from pliant.flows.packing import stages as measuring
 from pliant.flows.packing.config import MemoryConfig, PackingFlowConfig
 from pliant.flows.packing.stages import (
     GENERATOR,
@@ -38,10 +36,9 @@ def processor(monkeypatch):
     """Say whether the device has bfloat16, and which precision is measured to be the fastest on it."""
 
     def processor(native: bool, fastest: str = "bfloat16") -> None:
-        for module in (choosing, stages):
-            monkeypatch.setattr(module, "has_bfloat16", lambda _device: native)
+        monkeypatch.setattr(stages, "has_bfloat16", lambda _device: native)
         monkeypatch.setattr("pliant.precision.has_bfloat16", lambda _device: native)
-        monkeypatch.setattr(choosing, "fastest", lambda *_: (fastest, {"float32": 2.0, "bfloat16": 1.0}))
+        monkeypatch.setattr(stages, "fastest", lambda *_: (fastest, {"float32": 2.0, "bfloat16": 1.0}))
 
     return processor
 
@@ -55,7 +52,7 @@ def measured(monkeypatch):
         seen.append(generator.precision)
         return SimpleNamespace(points=POINTS, swap=1e-6)
 
-    monkeypatch.setattr(measuring, "profile", profile)
+    monkeypatch.setattr(stages, "profile", profile)
     return seen
 
 

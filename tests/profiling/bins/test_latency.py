@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -55,12 +53,6 @@ def test_a_classifier_loses_right_answers_or_without_labels_those_that_change(sa
     assert cost(encoder, texts, np.array([0, 1, 1, 1]), "bfloat16") == 0.0
     assert cost(encoder, texts, np.array([0, 0, 1, 1]), "bfloat16") == 0.5
     assert cost(encoder, texts, None, "bfloat16") == 0.5
-
-
-def test_a_regressor_loses_its_difference_in_deviations(said):
-    said |= {"float32": [[0.0], [2.0]], "bfloat16": [[0.1], [2.1]]}
-    encoder = replace(tiny_encoder(), classes=())
-    assert cost(encoder, TEXTS[:2], None, "bfloat16") == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize("head", ["classification", "embedding"])

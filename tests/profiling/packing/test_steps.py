@@ -33,21 +33,6 @@ def test_every_state_that_fits_is_measured_once() -> None:
     assert reports == [(1, 3), (2, 3), (3, 3)]
 
 
-def test_a_prompt_is_read_only_where_another_sequence_may_run() -> None:
-    config = replace(QUICK, sequences=(4,), fills=(0.1,))
-    measured = profile(tiny_generator(), replace(MEMORY, sequences=4), config)
-    assert [(point.queries, point.sequences) for point in measured.points] == [(4, 4)]
-
-
-def test_cached_tokens_are_those_of_the_middle_iteration() -> None:
-    """Two sequences of 6 tokens (a tenth of half the cache): a warm-up, then three iterations that are timed."""
-    memory = Memory(pages=16, page_tokens=8, step_tokens=32, sequences=8)
-    ticks = itertools.count()
-    config = StepsConfig(sequences=(2,), fills=(0.1,), prompts=(0.0,), warmup=1, repeats=3)
-    (point,) = profile(tiny_generator(), memory, config, clock=lambda: float(next(ticks))).points
-    assert (point.queries, point.sequences, point.cached, point.seconds) == (2, 2, 2 * 6 + 2 * 3, 1.0)
-
-
 def test_a_memory_that_holds_none_of_it_is_refused() -> None:
     with pytest.raises(InputError, match="room for one of the sequences"):
         profile(tiny_generator(), replace(MEMORY, pages=1), QUICK)

@@ -12,11 +12,11 @@ from typing import Any, ClassVar
 import pytest
 
 from pliant.bins.artifact import Bins
-from pliant.errors import ArtifactError, DeviceError, InputError, SignatureError
+from pliant.errors import ArtifactError, InputError, SignatureError
 from pliant.registry.names import BINS_ENCODER, BINS_PREFIX
 from pliant.registry.signing.signatures import Trust
 from pliant.serving.bins.assembly import BinsSystem
-from pliant.serving.lifecycle.catalog import fetching, only_class, open_registry
+from pliant.serving.lifecycle.catalog import fetching, open_registry
 from pliant.serving.lifecycle.refresh import Source
 from tests.fixtures.bins.in_process import serving
 from tests.fixtures.bins.published import TEXT, encoder, plan, publish_tiny, settings_for
@@ -190,14 +190,6 @@ def test_an_unsigned_champion_is_held_and_the_former_goes_on_and_the_status_log_
         assert service.call("GET", "/status").json()["release"] == 2
 
 
-def test_a_signed_version_under_another_models_name_is_held(signed_registry, signer):
-    with serving(signed_registry) as service:
-        release(signed_registry, 1)
-        for name, other in zip(NAMES, reversed(NAMES), strict=True):
-            signed_registry.signatures[name, 2] = signer.tags(other, signed_registry.version(name, 2).digest)
-        assert "is not of this artifact under this name" in service.call("POST", "/refresh").json()["message"]
-
-
 def test_an_unsigned_release_is_looked_at_again_at_the_next_poll_after_it_was_signed_by_hand():
     """No request is needed: `pliant sign` leaves a mark on the release, which every poll reads anyway."""
     signed_registry = Registry()
@@ -236,9 +228,3 @@ def test_what_was_fetched_for_a_catalog_that_fails_is_discarded(registry):
         fetcher.fetch(PLAN)
         raise ValueError("broken")
     assert registry.discarded == [Path(ENCODER, "1"), Path(PLAN, "1")]
-
-
-def test_all_profiles_are_of_one_class_of_device():
-    assert only_class({"cpu"}, "the tasks", "profile again") == "cpu"
-    with pytest.raises(DeviceError, match=r"the tasks were .* on 2 classes of device \(cpu, gpu\): profile again"):
-        only_class({"gpu", "cpu"}, "the tasks", "profile again")

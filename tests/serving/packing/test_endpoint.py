@@ -7,44 +7,24 @@ import time
 from dataclasses import replace
 
 import pytest
+from starlette.datastructures import Headers
 
 from pliant.packing.engine.submission import Sampling, Submission
 from pliant.packing.scheduling.request import FOREVER, Prompt
 from pliant.registry.names import PACKING_PREFIX
 from pliant.serving.client import Client
-from pliant.serving.packing.request import NO_TOOLS, GenerationRequest, PromptInput
+from pliant.serving.packing.bodies import CompletionBody
+from pliant.serving.packing.request import PromptInput, read_request
 from tests.fixtures.packing.fakes import TALE, new_tokenizer
-from tests.fixtures.packing.in_process import CONTEXT, error_of, publish, serving
-from tests.fixtures.packing.in_process import serving as serving_registry
+from tests.fixtures.packing.in_process import CONTEXT, QUIET, error_of, publish, serving
 
-PLAIN = GenerationRequest(
-    model="tales",
-    prompts=(PromptInput("prompt", text="Tell me"),),
-    choices=1,
-    best_of=1,
-    max_tokens=None,
-    max_tokens_name="max_tokens",
-    sampling=Sampling(),
-    tools=NO_TOOLS,
-    form="response_format",
-    logprobs=False,
-    stops=(),
-    stream=False,
-    usage=False,
-    continuous_usage=False,
-    echo=False,
-    deadline=None,
-    ttft=None,
-    tpot=None,
-    utility=1.0,
-    priority=0,
-    offline=False,
-)
+BODY = {"model": "tales", "prompt": "Tell me"}
+PLAIN = replace(read_request(BODY, Headers(), CompletionBody, QUIET), sampling=Sampling())
 
 
 @pytest.fixture
 def service(registry):
-    with serving_registry(registry) as service:
+    with serving(registry) as service:
         service.worker.held = True
         yield service
         service.worker.held = False
@@ -143,7 +123,7 @@ def test_a_request_that_is_read_while_a_new_champion_comes_is_read_again_by_it(s
 
 
 def test_outputs_on_their_way_end_where_they_began(registry):
-    with serving_registry(registry) as service:
+    with serving(registry) as service:
         former = service.worker
         former.held = True
 

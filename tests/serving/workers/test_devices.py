@@ -70,15 +70,6 @@ def test_any_profile_will_do_where_the_settings_say_so():
     check_devices(BinsSettings(any_profile=True), SimpleNamespace())  # nothing is looked at
 
 
-def test_every_device_is_held_against_the_profile(monkeypatch):
-    from pliant.serving.workers import on_device
-
-    checked = []
-    monkeypatch.setattr(on_device, "check_device", lambda *arguments: checked.append(arguments))
-    check_devices(BinsSettings(device="cuda:0, cuda:1", threads=3), profiled_on("a GPU"))
-    assert checked == [("a GPU", "cuda:0", 3), ("a GPU", "cuda:1", 3)]
-
-
 @dataclass(frozen=True, slots=True)
 class Plan(BuildPlan):
     BUILDER: ClassVar[str] = f"{__name__}:make"

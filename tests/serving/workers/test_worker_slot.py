@@ -38,33 +38,6 @@ def test_an_update_whose_caller_leaves_reaches_the_worker_whole():
     run_virtually(main())
 
 
-class Raising(FakeWorker):
-    """Its model raises an error for every payload "bad"."""
-
-    async def run(self, setting, payloads):
-        if "bad" in payloads:
-            raise ModelError("ValueError: bad")
-        return await super().run(setting, payloads)
-
-
-async def bad_launches(count: int) -> tuple[WorkerSlot, Raising, list[Failed]]:
-    worker = Raising()
-    slot = WorkerSlot(worker, 60.0, lambda: None)
-    await slot.start()
-    ends = [(await slot.carry_out(Launch(id, 0, (id,)), ["bad"]))[0] for id in range(count)]
-    return slot, worker, ends
-
-
-def test_an_error_of_the_model_fails_the_launch_and_leaves_the_process():
-    async def main():
-        slot, worker, (end,) = await bad_launches(1)
-        assert end == Failed(0, "ValueError: bad", lost=False)
-        assert slot.up and "kill" not in worker.calls
-        assert isinstance((await slot.carry_out(Launch(1, 0, (1,)), ["x"]))[0], Finished)
-
-    run_virtually(main())
-
-
 # One slot, word by word
 
 

@@ -83,6 +83,11 @@ def corpus_of_long() -> Corpus:
     return replace(short, turns=tuple(replace(t, answer=" ".join(f"{n}q" for n in range(40))) for t in short.turns))
 
 
+def gpt2() -> GPT2LMHeadModel:
+    sizes = {"vocab_size": 300, "n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 40}
+    return GPT2LMHeadModel(GPT2Config(**sizes, eos_token_id=1, bos_token_id=1))
+
+
 def save(folder: Path, model, template: str | dict[str, str] | None = None, **tokens: str) -> None:
     tokenizer = new_tokenizer(["some words"], 300)
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END, **tokens)
@@ -110,9 +115,8 @@ def test_a_folder_of_transformers_is_read_whole(tmp_path, tied):
 
 
 def test_special_tokens_are_the_tokenizers_and_named_templates_are_kept(tmp_path):
-    config = GPT2Config(vocab_size=300, n_embd=16, n_layer=1, n_head=2, n_positions=40, eos_token_id=1, bos_token_id=1)
     named = {"default": "{{ bos_token }}{{ messages[0].content }}", "tool_use": "{{ tools }}", "rag": "x"}
-    save(tmp_path, GPT2LMHeadModel(config), named, bos_token=USER)
+    save(tmp_path, gpt2(), named, bos_token=USER)
     assert {path.stem for path in (tmp_path / "additional_chat_templates").iterdir()} == {"tool_use", "rag"}
     before = list(contents(f"path:{tmp_path}"))
     generator = load(f"path:{tmp_path}")
@@ -138,8 +142,7 @@ def test_a_chat_template_that_cannot_be_served_is_refused_with_its_models_name(
     tmp_path, monkeypatch, template, sentence
 ):
     monkeypatch.setattr(chat_program, "SECONDS", 0.1)
-    config = GPT2Config(vocab_size=300, n_embd=16, n_layer=1, n_head=2, n_positions=40, eos_token_id=1, bos_token_id=1)
-    save(tmp_path / "small", GPT2LMHeadModel(config), template)
+    save(tmp_path / "small", gpt2(), template)
     with pytest.raises(InputError, match=sentence) as caught:
         load(f"path:{tmp_path / 'small'}")
     assert "small" in str(caught.value)
@@ -174,22 +177,14 @@ def test_a_prompt_that_transformers_writes_otherwise_is_refused_with_the_first_d
     ],
 )
 def test_what_a_generation_configuration_says_is_kept_or_refused_by_name(tmp_path, key, value, sampling):
-    config = GPT2Config(vocab_size=300, n_embd=16, n_layer=1, n_head=2, n_positions=40, eos_token_id=1, bos_token_id=1)
-    save(tmp_path, GPT2LMHeadModel(config))
+    save(tmp_path, gpt2())
     (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [1, 4], "top_p": None, key: value}))
     if sampling is None:
         with pytest.raises(InputError, match=f"{key} of generation_config.json is "):
             load(f"path:{tmp_path}")
     else:
         generator = load(f"path:{tmp_path}")
-        assert (generator.sampling, generator.ends) == (sampling, (1, 4))
-
-
-def test_a_model_that_counts_its_positions_otherwise_is_read(tmp_path):
-    config = GPT2Config(vocab_size=300, n_embd=16, n_layer=1, n_head=2, n_positions=40, eos_token_id=1, bos_token_id=1)
-    save(tmp_path, GPT2LMHeadModel(config))
-    generator = load(f"path:{tmp_path}")
-    assert (generator.context, generator.ends, generator.chat_template) == (40, (1,), "")
+        assert (generator.sampling, generator.ends, generator.context) == (sampling, (1, 4), 40)
 
 
 @pytest.mark.skipif(not STORIES.is_dir(), reason="needs ../shared/data/models/stories260K")

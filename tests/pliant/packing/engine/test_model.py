@@ -62,17 +62,6 @@ def predictor(request) -> Predictor:
     )
 
 
-@pytest.mark.parametrize("tied", [True, False])
-def test_a_generator_says_the_same_after_it_was_stored(tied):
-    stored, model = generator(tied)
-    ids = torch.tensor([[1, 7, 22, 9]])
-    loaded = load_generator(stored)
-    with torch.no_grad():
-        assert torch.equal(loaded(ids).logits, model(ids).logits)
-    assert loaded.generation_config.eos_token_id == [3, 5]
-    assert not loaded.training
-
-
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
@@ -100,6 +89,7 @@ def test_a_generator_is_stored_and_loaded_in_its_precision(tmp_path, tied, preci
     assert codec.save(replace(whole, weights=weights(model, precision)), tmp_path / "again") == digest
     loaded, ids = load_generator(read), torch.tensor([[1, 7, 22, 9]])
     assert loaded.dtype == loaded.config.dtype == getattr(torch, precision)
+    assert loaded.generation_config.eos_token_id == [3, 5] and not loaded.training
     assert (loaded.lm_head.weight is loaded.model.embed_tokens.weight) == tied
     direct = LlamaForCausalLM._from_config(model.config, attn_implementation="sdpa", dtype=loaded.dtype).eval()
     direct.load_state_dict(model.state_dict())

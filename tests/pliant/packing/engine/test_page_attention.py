@@ -147,12 +147,6 @@ def test_rows_that_pad_a_batch_go_to_the_page_behind_all_others() -> None:
     assert case.cache.tensor_L2CPGD[0, :, -1, 0].any()
 
 
-def test_gathered_keys_are_those_of_the_sequences_in_order_and_attention_is_the_references(monkeypatch) -> None:
-    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", varlen.varlen_attn)
-    case, plain = (Case(kind, [(5, 2), (0, 3)], 6, 2, 7) for kind in (GatheredPageCache, PageCache))
-    torch.testing.assert_close(case.attend(), plain.attend())
-
-
 @pytest.mark.parametrize("option", ["sliding_window", "softcap", "s_aux", "position_bias"])
 def test_a_layer_that_needs_more_than_full_attention_is_refused(option) -> None:
     none = torch.zeros(1, 1, 1, 4)

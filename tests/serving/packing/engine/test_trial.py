@@ -50,14 +50,13 @@ def registry(tmp_path) -> FolderRegistry:
 def test_chats_and_streams_are_answered_once_while_a_challenger_becomes_champion(registry, tmp_path, monkeypatch):
     record = PackingRecord(registry)
     monkeypatch.setattr(endpoint, "MlflowRegistry", FolderRegistry)
-    monkeypatch.setattr("pliant.serving.loop.trials.TICK_SECONDS", 0.05)
     monkeypatch.setattr(endpoint, "TrialRecord", lambda _registry, _system: record)
     settings = QUIET.replace(refresh_seconds=0.2, home=tmp_path / "home", **SHORT)
     with serving(registry, settings) as service:
         trials, generations = service.assembly.refresher.trials, service.assembly.generations
 
         async def chat(number: int) -> None:
-            body = {"prompt": f"Tell me {number}", "temperature": 0, "stream": number % 2 == 0}
+            body = {"prompt": f"Tell me {number}", "temperature": 0, "max_tokens": 2, "stream": number % 2 == 0}
             answer = await service.posting("/completions", body, x_pliant_key=f"client {number}")
             assert answer.status_code == 200, answer.text
             assert not body["stream"] or events(answer)[-1] == "[DONE]"
@@ -70,7 +69,7 @@ def test_chats_and_streams_are_answered_once_while_a_challenger_becomes_champion
                 while not record.promoted:
                     await chat(sent)
                     sent += 1
-                    await asyncio.sleep(0.01)
+                    await asyncio.sleep(0)
                 await service.until(lambda: generations.challenger is None and generations.present.number > 1)
                 await chat(sent)
             return sent + 1
