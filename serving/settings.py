@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from pliant import systems
 from pliant.errors import InputError
@@ -167,3 +167,24 @@ def to_environment(settings: Settings) -> dict[str, str]:
     """Return the environment variables from which `from_environment` makes equal settings."""
     values = {variable(name): str(value) for name, value in settings if value is not None}
     return {SYSTEM: settings.system} | values
+
+
+class OutcomeSettings(Settings):
+    """The settings of a service that takes labels.
+
+    Below `home`/outcomes/SYSTEM it keeps what labels need: ids, versions, classes, confidences, tenants and times of the
+    latest answers, and the labels. That is nothing that people wrote or sent, so it is on by default. `keep_inputs` keeps
+    that, too: the texts or pictures themselves, bounded in number, bytes and days, until `pliant forget`
+    removes them. Ask whoever sends them before you set it.
+    """
+
+    outcomes_days: NotNegative = 30.0
+    """Days for which an answer can be labelled; 0: nothing is kept on disk."""
+    keep_inputs: bool = False
+    """Keep the texts or pictures that people sent, to learn from them with their labels."""
+
+    @model_validator(mode="after")
+    def _inputs_need_days(self) -> Self:
+        if self.keep_inputs and not self.outcomes_days:
+            raise InputError("PLIANT_KEEP_INPUTS", "true", "false where PLIANT_OUTCOMES_DAYS is 0")
+        return self

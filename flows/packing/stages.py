@@ -117,7 +117,7 @@ def token_bytes(config: str, precision: str) -> int:
 
     Raises `InputError` for a configuration that does not say how many heads and layers there are.
     """
-    values, found = json.loads(config), []
+    values, counts = json.loads(config), []
     for names in (
         ("num_hidden_layers", "n_layer", "num_layers"),
         ("num_attention_heads", "n_head", "num_heads"),
@@ -126,8 +126,8 @@ def token_bytes(config: str, precision: str) -> int:
         value = next((values[name] for name in names if values.get(name)), None)
         if not isinstance(value, int):
             raise InputError("the generator's configuration", "incomplete", f"one that has {' or '.join(names)}")
-        found.append(value)
-    layers, heads, width = found
+        counts.append(value)
+    layers, heads, width = counts
     each = int(values.get("head_dim") or width // heads)
     return 2 * layers * int(values.get("num_key_value_heads") or heads) * each * BYTES[precision]
 

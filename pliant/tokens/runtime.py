@@ -116,8 +116,8 @@ class TokensRuntime:
         served = self._resident.at
         for task in tasks:
             if task.backbone != self._digest:
-                made, own = task.backbone[:12], self._digest[:12]
-                raise BackboneError(f"task {task.name} was made for backbone {made}, but the one loaded is {own}")
+                theirs, own = task.backbone[:12], self._digest[:12]
+                raise BackboneError(f"task {task.name} was made for backbone {theirs}, but the one loaded is {own}")
             if lacking := sorted(set(served) - set(task.heads)):
                 limit = f"trained for all of {sorted(served)}"
                 raise InputError(f"task {task.name}", f"without gamma {lacking}", limit)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Annotated, ClassVar
 
 from pliant.registry import names
-from pliant.serving.loop.settings import OutcomeSettings
-from pliant.serving.settings import Margin
+from pliant.serving.settings import Margin, OutcomeSettings
 from pliant.settings import Count, OneOf, Share
 
 

@@ -18,10 +18,9 @@ from pliant.serving.lifecycle.endpoint import Assembly, Blueprint, Make, assembl
 from pliant.serving.lifecycle.generation import Generation, Running
 from pliant.serving.lifecycle.refresh import Refresher, Source
 from pliant.serving.loop.outcomes import Names, Outcomes, open_outcomes
-from pliant.serving.loop.settings import OutcomeSettings
 from pliant.serving.loop.watcher import WatchMetrics
 from pliant.serving.metrics import Metrics
-from pliant.serving.settings import Settings
+from pliant.serving.settings import OutcomeSettings, Settings
 from pliant.serving.workers.devices import Profiled, SameDevice, devices
 from pliant.serving.workers.worker import ProcessWorker
 

@@ -28,9 +28,9 @@ from pliant.serving.http.access.access import TokenBucket
 from pliant.serving.http.api_errors import ApiError
 from pliant.serving.http.bodies import shorten
 from pliant.serving.loop.outcome_store import OutcomeWriter, open_writer
-from pliant.serving.loop.settings import OutcomeSettings
 from pliant.serving.monitoring.metric_list import labelled, register
 from pliant.serving.request_context import EVIDENCE
+from pliant.serving.settings import OutcomeSettings
 
 MAX_LABELS = 1_000  # in one request, and at once
 RATE = 100.0  # labels a second of one tenant

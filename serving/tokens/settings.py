@@ -8,8 +8,7 @@ from typing import Annotated, ClassVar
 from pliant.errors import InputError
 from pliant.models.image import MAX_PIXELS
 from pliant.registry import names
-from pliant.serving.loop.settings import OutcomeSettings
-from pliant.serving.settings import Margin
+from pliant.serving.settings import Margin, OutcomeSettings
 from pliant.settings import Count, OneOf
 from pliant.tokens.policies import CHOICES, SERVED
 

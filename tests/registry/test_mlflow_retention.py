@@ -45,6 +45,12 @@ def test_a_tag_of_ours_names_versions_by_digest_by_number_or_in_an_object(tags):
     assert needed_versions({"a": {"champion": "1"}}, versions, 0) == {("a", 1)} | named
 
 
+def test_the_newest_are_needed_whatever_names_them():
+    versions = {(name, number): {} for name in "ab" for number in (1, 2, 3, 10)}
+    for newest, numbers in ((0, ()), (1, (10,)), (2, (3, 10)), (9, (1, 2, 3, 10))):
+        assert needed_versions({}, versions, newest) == {(name, number) for name in "ab" for number in numbers}
+
+
 @pytest.fixture
 def old(tmp_path, shelf, monkeypatch):
     """A registry of a hundred days ago, with a release, a second one that was not promoted, and a run that failed."""

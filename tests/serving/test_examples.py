@@ -62,14 +62,10 @@ def served(page: str, code: str) -> str:
     return "bins" if page == "README.md" else Path(page).stem
 
 
-def publish_bins(folder: Path, name: str, kind: str) -> None:
+def start_bins(folder: Path, name: str, kind: str) -> Any:
     publisher = bins.MlflowPublisher(folder)
     digest = publisher.publish(BINS_ENCODER + name, replace(bins.encoder(kind), name=name))
     publisher.publish(BINS_PREFIX + name, bins.plan(name, digest))
-
-
-def start_bins(folder: Path, name: str, kind: str) -> Any:
-    publish_bins(folder, name, kind)
     return bins.settings_for(folder)
 
 

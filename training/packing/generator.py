@@ -115,9 +115,9 @@ def train(config: GeneratorConfig, corpus: Corpus, progress: Progress = silent, 
     torch.manual_seed(config.seed)
     turns = select(corpus, "fit")
     tokenizer = new_tokenizer([turn.text for turn in turns], config.vocabulary)
-    asked = tokenizer.encode_batch([turn.prompt for turn in turns])
+    questions = tokenizer.encode_batch([turn.prompt for turn in turns])
     said = tokenizer.encode_batch([turn.text[len(turn.prompt) :] for turn in turns])
-    rows = [_Row(len(ask.ids), ask.ids + answer.ids) for ask, answer in zip(asked, said, strict=True)]
+    rows = [_Row(len(ask.ids), ask.ids + answer.ids) for ask, answer in zip(questions, said, strict=True)]
     rows = [row for row in rows if len(row.ids) <= config.context]
     if not rows:
         raise InputError("context", config.context, "as long as one of the texts at least")

@@ -56,7 +56,7 @@ def complete(
     rules = Rules("paged", generator.context, recalibrate=False)
     engine = Engine(generator, memory, rules, reports.put, device, threads, temperature > 0)
     engine.start()
-    made: list[list[int]] = [[] for _ in submissions]
+    texts: list[list[int]] = [[] for _ in submissions]
     ended: dict[int, str] = {}
     try:
         for submission in submissions:
@@ -67,7 +67,7 @@ def complete(
             except queue.Empty as error:
                 raise WorkerError(f"the engine has made no token in {SILENCE:.0f} seconds and is given up") from error
             for report in news:
-                made[report.id] += report.tokens
+                texts[report.id] += report.tokens
                 if report.finished:
                     ended[report.id] = report.finished
             progress(len(ended), len(submissions))
@@ -75,4 +75,4 @@ def complete(
         engine.stop()
     if bad := set(ended.values()) - {"stop", "length"}:
         raise WorkerError(f"the engine ended a prompt as {', '.join(sorted(bad))} and not by itself")
-    return [Completion(tuple(tokens), ended[number]) for number, tokens in enumerate(made)]
+    return [Completion(tuple(tokens), ended[number]) for number, tokens in enumerate(texts)]

@@ -311,10 +311,10 @@ class PagedEngine:
             scores_BV = self._forward(batch, counts_S, starts_S1, rows)
             chosen = self._choose(scores_BV[: len(new)], sequences)
             logprobs: tuple[tuple[int, TokenLogprobs], ...] = ()
-            if asked := [at for at, sequence in enumerate(sequences) if LOGPROBS in sequence.sampling]:
-                top = [sequences[at].sampling[LOGPROBS] for at in asked]
-                known = logprobs_of(scores_BV[asked], [chosen[at] for at in asked], top)
-                logprobs = tuple(zip([sequences[at].id for at in asked], known, strict=True))
+            if wanted := [at for at, sequence in enumerate(sequences) if LOGPROBS in sequence.sampling]:
+                top = [sequences[at].sampling[LOGPROBS] for at in wanted]
+                known = logprobs_of(scores_BV[wanted], [chosen[at] for at in wanted], top)
+                logprobs = tuple(zip([sequences[at].id for at in wanted], known, strict=True))
             prompt_logprobs = []
             for begin in range(0, len(places), LOGPROBS_AT_ONCE):
                 part = places[begin : begin + LOGPROBS_AT_ONCE]

@@ -88,8 +88,8 @@ class PastFuture(OnDemand):
             if len(taken) == room or queries <= 0 or pages > free:
                 break
             held_N = np.append(held_N, float(waiting.cached + waiting.unread))
-            one = (waiting.prompt.id, waiting.generated, waiting.prompt.limit)
-            left_N = np.append(left_N, drawn_left(view, *(np.array([value]) for value in one)))
+            values = (waiting.prompt.id, waiting.generated, waiting.prompt.limit)
+            left_N = np.append(left_N, drawn_left(view, *(np.array([value]) for value in values)))
             if peak(held_N, left_N) > most and (view.running.count or taken):
                 break
             taken.append(waiting)

@@ -100,8 +100,8 @@ class _Life:
     def fate(self) -> Fate:
         prompt, nan = self.prompt, float("nan")
         started, first = (x if x < float("inf") else nan for x in (self.started, self.first))
-        made = prompt.tokens, self.generated, self.preemptions, self.dropped, prompt.deadline
-        return Fate(prompt.id, prompt.arrival, started, first, self.ended, *made)
+        fate = prompt.tokens, self.generated, self.preemptions, self.dropped, prompt.deadline
+        return Fate(prompt.id, prompt.arrival, started, first, self.ended, *fate)
 
 
 @dataclass(slots=True, eq=False)
