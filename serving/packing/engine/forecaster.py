@@ -13,15 +13,12 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from pliant.errors import WorkerError
 from pliant.packing.scheduling.forecast import QUANTILES
 from pliant.serving.workers.worker import ModelError, Worker
 from pliant.serving.workers.worker_slot import within
-
-if TYPE_CHECKING:
-    from pliant.serving.packing.engine.metrics import PackingMetrics
 
 MINUTE = 60.0  # seconds that are looked back
 MAX_LATE_SHARE = 0.01  # share of late forecasts in the last minute above which the log says so
@@ -97,11 +94,19 @@ class ForecastLimits:
     run: float = 60.0
 
 
+class ForecastCounter(Protocol):
+    """What counts forecasts: the metrics of packing, which read replies and so lie above."""
+
+    def forecast(self, task: str, origin: str, seconds: float) -> None: ...
+
+    def predictor_died(self, task: str) -> None: ...
+
+
 class Forecaster:
     """Forecasts for one event loop, between `start` and `stop`."""
 
     def __init__(
-        self, name: str, worker: Worker, marginal: tuple[float, ...], limits: ForecastLimits, counter: PackingMetrics
+        self, name: str, worker: Worker, marginal: tuple[float, ...], limits: ForecastLimits, counter: ForecastCounter
     ) -> None:
         """`name`: of the model. `worker` runs the predictor, not started. `marginal`: quantiles of all lengths."""
         self._name, self._worker, self._marginal = name, worker, marginal
