@@ -32,7 +32,7 @@ from cosmic_ray.operators.operator import Operator
 from cosmic_ray.plugins import get_operator, operator_names
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = ("pliant", "serving", "registry")
+FOLDERS = ("pliant",)
 TARGET = 0.85  # share of the faults that are caught
 SECONDS = 600.0  # of one run of tests, after which a fault counts as caught: it hangs
 MOST_FILES = 15  # of tests, besides those that mirror the module

@@ -12,9 +12,9 @@ import pytest
 from tests.fixtures.places import ROOT
 
 BUDGETS = {
-    ("pliant", "training", "profiling", "registry", "serving", "flows", "cli"): 70_800,
-    ("benchmarks",): 13_100,
-    ("tests", "qa"): 74_900,
+    ("pliant", "training", "profiling", "registry", "serving", "flows", "cli"): 65_700,
+    ("benchmarks",): 11_800,
+    ("tests", "qa"): 67_700,
 }
 
 

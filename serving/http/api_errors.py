@@ -78,7 +78,7 @@ def api_error_of_drop(rejected: Rejected, deadline: float) -> ApiError:
         case "full":
             return ApiError(429, "full", "the queue is full; try again later", retry_after=rejected.retry_after)
         case "late":
-            message = f"deadline is {deadline:g} seconds, but the queue is too long to answer within it"
+            message = f"deadline is {deadline:g} seconds, but waiting and computing would take longer"
             return ApiError(503, "late", message, "deadline", rejected.retry_after)
     return ApiError(503, rejected.reason, "the worker failed, and the deadline leaves no time for another attempt")
 

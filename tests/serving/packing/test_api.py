@@ -366,7 +366,7 @@ def reply(*finishes: str, **targets: float) -> Reply:
 @pytest.mark.parametrize(
     ("finish", "sentence"),
     [
-        ("late", "deadline is 2.5 seconds, but the queue is too long to answer within it"),
+        ("late", "deadline is 2.5 seconds, but waiting and computing would take longer"),
         ("full", "the queue is full; try again later"),
         ("failed", "the engine failed"),
         ("cancelled", "the output was cancelled"),

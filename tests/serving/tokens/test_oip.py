@@ -95,7 +95,7 @@ BAD = [
     ([png()], {"utility": -1}, 400, "utility is -1"),
     ([png()], {"utility": "x"}, 400, "utility is 'x'"),
     ([png()], {"utility": 0.125}, 429, "the queue is full"),
-    ([png()] * 3, {"utility": 0.25}, 503, "deadline is 60 seconds, but the queue is too long"),
+    ([png()] * 3, {"utility": 0.25}, 503, "deadline is 60 seconds, but waiting and computing would take longer"),
 ]
 
 
