@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from pliant.benchmarks.harness import Skipped
-from qa.stack.programs import PACKAGES, program
+from qa.stack.servers import PACKAGES, program
 from tests.fixtures.places import ROOT
 
 PYTEST = ("pytest", "-p", "no:cacheprovider")

@@ -10,8 +10,6 @@ import os
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +17,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
+
+import httpx
 
 from pliant.errors import PliantError
 from pliant.flows import servers, settings
@@ -76,16 +76,18 @@ class Server:
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
         """Return the answer; asked again while the server is busy with another writer. Raises `PliantError`."""
-        data, headers = None if body is None else json.dumps(body).encode(), {"content-type": "application/json"}
-        until = time.monotonic() + BUSY
+        last = time.monotonic() + BUSY
         while True:
-            request = urllib.request.Request(f"{self.url}/api{path}", data, headers, method=method)
             try:
-                with urllib.request.urlopen(request, timeout=BUSY) as answer:
-                    return json.loads(answer.read() or b"null")
-            except OSError as error:
-                busy = not isinstance(error, urllib.error.HTTPError) or error.code in (429, 503)
-                if not busy or time.monotonic() > until:
+                url = f"{self.url}/api{path}"
+                answer = httpx.request(
+                    method, url, json=body, timeout=BUSY, follow_redirects=True, trust_env=False, verify=False
+                )
+                answer.raise_for_status()
+                return answer.json() if answer.content else None
+            except httpx.HTTPError as error:
+                answered = isinstance(error, httpx.HTTPStatusError) and error.response.status_code not in (429, 503)
+                if answered or time.monotonic() > last:
                     raise PliantError(f"Prefect's server does not answer {method} {path}: {error}") from None
             time.sleep(0.2)
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import resource
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -62,19 +61,16 @@ class Victim:
         return max(held or [psutil.Process(self.service.process.pid)], key=lambda process: process.memory_info().rss)
 
 
-Fault = Callable[[Victim, np.random.Generator], contextlib.AbstractContextManager[None]]
-
-
-def _device(victim: Victim, draw: np.random.Generator) -> psutil.Process | None:
-    """Draw one of the processes that run models: of packing those are its engine and its predictor."""
+def _devices(victim: Victim, draw: np.random.Generator) -> list[psutil.Process]:
+    """Draw one of the processes that run models, if any: of packing those are its engine and its predictor."""
     devices = processes(victim.service) + processes(victim.service, "engine_process")
-    return devices[int(draw.integers(len(devices)))] if devices else None
+    return [devices[int(draw.integers(len(devices)))]] if devices else []
 
 
 @contextmanager
 def killed_device(victim: Victim, draw: np.random.Generator) -> Iterator[None]:
-    with suppress(psutil.NoSuchProcess):
-        if (device := _device(victim, draw)) is not None:
+    for device in _devices(victim, draw):
+        with suppress(psutil.NoSuchProcess):
             device.kill()
     yield
 
@@ -82,13 +78,13 @@ def killed_device(victim: Victim, draw: np.random.Generator) -> Iterator[None]:
 @contextmanager
 def stopped_device(victim: Victim, draw: np.random.Generator) -> Iterator[None]:
     """Hold a device still: it goes on in time, or is taken for hung."""
-    device = _device(victim, draw)
-    with suppress(psutil.NoSuchProcess):
-        if device is not None:
+    held = _devices(victim, draw)
+    for device in held:
+        with suppress(psutil.NoSuchProcess):
             device.suspend()
     yield
-    with suppress(psutil.NoSuchProcess):
-        if device is not None:
+    for device in held:
+        with suppress(psutil.NoSuchProcess):
             device.resume()
 
 
@@ -155,15 +151,7 @@ def clients_that_leave(victim: Victim, draw: np.random.Generator) -> Iterator[No
     yield
 
 
-FAULTS: tuple[Fault, ...] = (
-    killed_device,
-    stopped_device,
-    killed_helper,
-    full_disk,
-    lost_registry,
-    slow_sockets,
-    clients_that_leave,
-)
+FAULTS = (killed_device, stopped_device, killed_helper, full_disk, lost_registry, slow_sockets, clients_that_leave)
 
 
 def strike(victim: Victim, seed: int, seconds: float, every: float = 10.0) -> int:

@@ -6,10 +6,9 @@ import asyncio
 import os
 import threading
 import time
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
 from statistics import median
 
-import psutil
 import pytest
 from scipy.stats import theilslopes
 
@@ -26,75 +25,47 @@ SHARE = 0.7  # of the capacity
 WARM_UP = 0.2  # share of the time before memory is looked at
 
 
-@dataclass
-class MemoryLog:
-    """The resident memory of one process in MB, once a second."""
-
-    process: psutil.Process
-    seconds: list[float] = field(default_factory=list)
-    megabytes: list[float] = field(default_factory=list)
-    _stopped: threading.Event = field(default_factory=threading.Event)
-
-    def keep(self) -> None:
-        while not self._stopped.wait(1.0):
-            self.seconds.append(time.monotonic())
-            self.megabytes.append(self.process.memory_info().rss / MB)
-
-    def stop(self) -> None:
-        self._stopped.set()
-
-    def course(self, parts: int = 10) -> str:
-        """Return the median of each of so many parts of the time."""
-        count = max(1, len(self.megabytes) // parts)
-        pieces = [self.megabytes[at : at + count] for at in range(0, len(self.megabytes), count)]
-        return " ".join(f"{median(piece):.1f}" for piece in pieces)
-
-    def slope(self) -> float:
-        """Return the growth after the warm-up in MB/h: the median of the slopes between all pairs (Theil and Sen)."""
-        first = int(WARM_UP * len(self.seconds))
-        step = max(1, len(self.seconds) // 600)
-        return float(3600 * theilslopes(self.megabytes[first::step], self.seconds[first::step])[0])
-
-
 @pytest.mark.parametrize("system", GROUNDS)
 def test_every_request_has_exactly_one_answer_whatever_happens(system, tmp_path):
-    ground = GROUNDS[system]
+    ground, targets = GROUNDS[system], Targets(f"chaos, {system}")
     with served(system, tmp_path, journal=tmp_path / "journal.jsonl", **OFTEN) as service:
         victim = Victim(service, tmp_path / "mlflow.db", ground.request(), ground.request(INLINE_BYTES))
         best = asyncio.run(capacity(victim.address, victim.request))
         say(f"{system}: {best:.0f} answers a second at best; seed {SEED}, {MINUTES:g} minutes")
-        counts, log = Counts(), MemoryLog(victim.main)
-        watching = threading.Thread(target=log.keep)
-        watching.start()
-        load = threading.Thread(
-            target=lambda: asyncio.run(offer(victim.address, victim.request, SHARE * best, 60 * MINUTES, SEED, counts))
-        )
-        load.start()
-        strikes = strike(victim, SEED, 60 * MINUTES)
-        load.join()
-        log.stop()
-        watching.join()
-        left = left_after(service, 60)
-    say(f"{counts.asked} requests, {strikes} faults; answers: {dict(counts.answers)}; without: {counts.unanswered[:3]}")
-    large = victim.counts
-    say(f"{large.asked} requests with large bodies; answers: {dict(large.answers)}; without: {large.unanswered[:3]}")
-    say(f"memory of the event loop's process: {min(log.megabytes):.0f} to {max(log.megabytes):.0f} MB")
-    say(f"its course, from tenth to tenth of the time: {log.course()}")
-    targets = Targets(f"chaos, {system}")
-    without = len(counts.unanswered) + len(large.unanswered)
+        counts, memory, main, ended = Counts(), list[tuple[float, float]](), victim.main, threading.Event()
+
+        def watch() -> None:
+            """Note the memory of the event loop's process in MB, once a second."""
+            while not ended.wait(1.0):
+                memory.append((time.monotonic(), main.memory_info().rss / MB))
+
+        load = offer(victim.address, victim.request, SHARE * best, 60 * MINUTES, SEED, counts)
+        with ThreadPoolExecutor(2) as pool:
+            watching, offering = pool.submit(watch), pool.submit(asyncio.run, load)
+            try:
+                strikes = strike(victim, SEED, 60 * MINUTES)
+                offering.result()
+            finally:
+                ended.set()
+        watching.result()
+        last = time.monotonic() + 60
+        while (left := metric(service.url, "waiting")) and time.monotonic() < last:
+            time.sleep(0.5)
+    for asked, name in ((counts, "requests"), (victim.counts, "requests with large bodies")):
+        say(f"{asked.asked} {name}; answers: {dict(asked.answers)}; without: {asked.unanswered[:3]}")
+    say(f"{strikes} faults")
+    without = len(counts.unanswered) + len(victim.counts.unanswered)
     targets.at_most("accepted requests without exactly one answer", without, 0)
     targets.at_most("requests that still wait a minute after the last", left, 0)
-    targets.at_most("5xx other than declared shedding", counts.undeclared + large.undeclared, 0)
+    targets.at_most("5xx other than declared shedding", counts.undeclared + victim.counts.undeclared, 0)
+    seconds, megabytes = zip(*memory, strict=True)
+    tenth = max(1, len(memory) // 10)
+    course = " ".join(f"{median(megabytes[at : at + tenth]):.1f}" for at in range(0, len(memory), tenth))
+    say(f"memory of the event loop's process, from tenth to tenth of the time: {course} MB")
+    first, step = int(WARM_UP * len(memory)), max(1, len(memory) // 600)
+    growth = 3600 * float(theilslopes(megabytes[first::step], seconds[first::step])[0])  # median of all pairs' slopes
     if MINUTES >= LONG:
-        targets.at_most("growth of memory after warm-up", log.slope(), 1.0, " MB/h")
+        targets.at_most("growth of memory after warm-up", growth, 1.0, " MB/h")
     else:
-        say(f"memory grows by {log.slope():.0f} MB/h, which is not judged within {LONG} minutes")
+        say(f"memory grows by {growth:.0f} MB/h, which is not judged within {LONG} minutes")
     targets.check()
-
-
-def left_after(service, seconds: float) -> float:
-    """Return how many requests still wait for a launch after so many seconds without any load."""
-    end = time.monotonic() + seconds
-    while (left := metric(service.url, "waiting")) and time.monotonic() < end:
-        time.sleep(0.5)
-    return left

@@ -16,44 +16,34 @@ from pliant import systems
 from pliant.benchmarks import harness
 from pliant.benchmarks.harness import Context, Measured, Skipped
 from pliant.benchmarks.parts import Part
-from pliant.benchmarks.places import ROOT
 from pliant.benchmarks.results import Target
 from pliant.errors import PliantError
 from pliant.flows import settings
 from qa.stack.backup import backup
 from qa.stack.changes import changes
-from qa.stack.commands import follow
+from qa.stack.commands import deployed
 from qa.stack.dashboards import dashboards
-from qa.stack.monitoring import check_rules, prometheus
-from qa.stack.programs import program
-from qa.stack.proxy import proxy
-from qa.stack.stack import SYSTEMS, stack
-from qa.stack.whole import TRAINED, new_key, whole
+from qa.stack.servers import program, prometheus, proxy
+from qa.stack.stack import stack, whole
+from tests.fixtures.places import ROOT
 
 
-def _rules(_context: Context) -> Measured:
-    said = check_rules()
-    if said:
-        Console().print(said, markup=False)
-    target = Target("promtool's complaints about rules, configuration and their tests", bool(said), "<=", 0)
-    return [target], {"said": said}
+def tests(subject: str, path: str, programs: Sequence[str], _context: Context) -> Measured:
+    """Run tests, which would be skipped without these programs."""
+    for name in programs:
+        program(name)
+    done = subprocess.run([sys.executable, "-m", "pytest", path], check=False, cwd=ROOT)
+    return [Target(f"tests of {subject} that fail", int(done.returncode != 0), "<=", 0)], {}
 
 
-def _faults(_context: Context) -> Measured:
-    """Run the tests that take Postgres away while flows run and services serve."""
-    for name in ("initdb", "postgres"):
-        program(name)  # or the tests would be skipped
-    done = subprocess.run([sys.executable, "-m", "pytest", "qa/stack/test_faults_database.py"], check=False, cwd=ROOT)
-    return [Target("tests of faults that fail", int(done.returncode != 0), "<=", 0)], {}
-
-
+RULES, FAULTS = "tests/deploy/test_monitoring.py", "qa/stack/test_faults_database.py"
 PARTS: Mapping[str, Part] = {
     "whole": Part("seconds from nothing to a whole stack that serves", whole, 300.0),
     "dashboards": Part("panels and alerts that show what happened", dashboards, 600.0),
     "backup": Part("what is lost where a back-up is restored", backup, 400.0),
-    "rules": Part("what promtool says of the rules", _rules, 5.0),
-    "faults": Part("tests that take Postgres away", _faults, 500.0),
-    "commands": Part("the pages' commands, one after the other", follow, 900.0),
+    "rules": Part("what promtool says of the rules", partial(tests, "rules", RULES, ["promtool"]), 30.0),
+    "faults": Part("Postgres taken away", partial(tests, "faults", FAULTS, ["initdb", "postgres"]), 500.0),
+    "commands": Part("the pages' commands, one after the other", deployed, 900.0),
     **{
         f"changes-{name}": Part(f"planted changes in {name} that are learnt from", partial(changes, name), 600.0)
         for name in systems.names()
@@ -63,29 +53,24 @@ PARTS: Mapping[str, Part] = {
 
 def look() -> int:
     """Start everything, print the addresses, and wait. What was trained and recorded goes with the stack's Postgres."""
-    home, console = settings.read().home / "stack", Console()
+    home, show = settings.read().home / "stack", partial(Console().print, markup=False)
     with ExitStack() as running:
-        client, monitor = new_key(home / "keys.json", "use"), new_key(home / "keys.json", "monitor")
-        console.print("Postgres, MLflow, Prefect and a worker start ...")
-        given = running.enter_context(stack(home, home / "keys.json"))
-        console.print(f"MLflow is at {given.mlflow}, Prefect at {given.prefect.url}", markup=False)
-        scheduled = {system: given.schedule(system) for system in SYSTEMS}
-        for system in SYSTEMS:
-            console.print(f"the flow of {system} trains its first release, by its schedule ...")
-            given.await_scheduled(system, scheduled[system], TRAINED)
-            address = running.enter_context(given.endpoint(system))
-            console.print(f"{system} is at {address}", markup=False)
-        targets = {system: address.removeprefix("http://") for system, address in given.services.items()}
+        show("Postgres, MLflow, Prefect and a worker start ...")
+        given = running.enter_context(stack(home))
+        client, monitor = given.key("use"), given.key("monitor")
+        show(f"MLflow is at {given.project.tracking_uri}, Prefect at {given.prefect.url}")
+        show("the flows train their first releases, by their schedules ...")
+        for system in given.scheduled():
+            show(f"{system} is at {running.enter_context(given.endpoint(system))}")
         try:
-            door = running.enter_context(proxy(home / "proxy", targets, given.certificate))
-            path = given.certificate.path
-            console.print(f"the proxy is at {door.url} (curl --cacert {path} ...)", markup=False)
-            server = running.enter_context(prometheus(given.project, home / "prometheus", targets, monitor))
-            console.print(f"Prometheus is at {server.url}", markup=False)
+            door = running.enter_context(proxy(home / "proxy", given.targets, given.certificate))
+            show(f"the proxy is at {door.url} (curl --cacert {given.certificate.path} ...)")
+            server = running.enter_context(prometheus(home, given.targets, monitor))
+            show(f"Prometheus is at {server.url}")
         except Skipped as error:
-            console.print(str(error), markup=False)
-        console.print(f"A client sends the header: authorization: Bearer {client}", markup=False)
-        console.print("Ctrl-C ends it all.")
+            show(str(error))
+        show(f"A client sends the header: authorization: Bearer {client}")
+        show("Ctrl-C ends it all.")
         signal.sigwait({signal.SIGINT, signal.SIGTERM})
     return 0
 

@@ -7,36 +7,39 @@ from the back-up into a new Postgres and new folders at the same place.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 from rich.console import Console
 
-from pliant.benchmarks.harness import Context, Measured, Skipped
-from pliant.benchmarks.places import ROOT
+from pliant.benchmarks.harness import Context, Measured
 from pliant.benchmarks.results import Target
-from pliant.flows import servers, settings
+from pliant.errors import ArtifactError, PliantError, RegistryError
 from pliant.flows.release import open_registry
-from pliant.progress import Progress
-from qa.prefect_server import ENDED
-from qa.stack.backup_picture import Picture, broken_of, differences, picture, versions_of
-from qa.stack.backup_publisher import Publisher, size_of
+from pliant.outcomes.files import folder_of, read_labels
+from pliant.registry import codec
+from pliant.registry.mlflow_store import MlflowRegistry
+from pliant.registry.names import prefix
+from pliant.registry.package import Package
+from qa.prefect_server import ENDED, python, until
 from qa.stack.changes import ENVIRONMENT
-from qa.stack.dashboards_load import OK, Clients, Endpoint, await_all
-from qa.stack.page import Shell, Step, commands
-from qa.stack.postgres import OWNER, Postgres
-from qa.stack.programs import FOLDERS, program
-from qa.stack.stack import Restoration, Sizes, Stack, stack
-from qa.stack.whole import NO_KEY, TRAINED, new_key
+from qa.stack.commands import follow
+from qa.stack.dashboards import Clients
+from qa.stack.servers import Postgres, connect, program
+from qa.stack.stack import DEADLINE, NO_KEY, OK, Stack, emptied, stack
 
-PAGE = ROOT / "docs" / "backup.md"
+PAGE = "backup.md"
 DATABASES, FILE, STATE = "Databases and artifacts, with Postgres", "Registry in a file", "State and keys, in both cases"
 DATABASES_BACK, FILE_BACK = "Databases and artifacts into Postgres", "Registry into a file"
 STATE_BACK, RUNS_BACK = "State and keys back", "Runs that were under way"
@@ -46,170 +49,260 @@ SYSTEM = "tokens"
 TEACHERS = "stack"
 """The tenant whose labels flows learn from."""
 SERVICE = {"watch_seconds": 1.0, "refresh_seconds": 2.0, "try_challengers": False, "trusted_labels": TEACHERS}
-UNDER_WAY = ("RUNNING", "PENDING", "CANCELLING")
-SIZES: Sizes = {SYSTEM: {"foundation": {"images": 1_000}}}
+SIZES = {SYSTEM: {"foundation": {"images": 1_000}}}
 """A sixth of the demo's: how good the model is does not matter here, and false labels break any promise."""
-CLIENTS = 3
 ALARMED = 300.0  # seconds within which false labels have broken a promise, and the alarm's flow runs
+PUBLISHED = 120.0  # seconds within which a version is published
 NEXT = 180.0  # seconds from the back-up's begin to the next run of the schedule, by when all is restored
 RAN = 300.0  # seconds after that moment within which that run has ended
-
-
-@dataclass(frozen=True, slots=True)
-class Saved:
-    """What was there before and after the back-up, and how it went. `next_run`: seconds since 1970.
-
-    `published`: versions by the publisher meanwhile; `under_way`: flow runs that had begun and not ended.
-    """
-
-    client: str
-    admin: str
-    before: Picture
-    after: Picture
-    steps: Sequence[Step]
-    published: int
-    next_run: float
-    under_way: int
+EXAMPLES = 8  # that are sent, one after the other
+NEAR = 1e-4  # by which probabilities of the same model may differ, as batches do
 
 
 def backup(context: Context) -> Measured:
     """Back up, destroy, restore, compare. Raises `PliantError`, `Skipped` without Postgres' programs."""
-    path, place = _path(), settings.read().home / "bench" / "backup"
-    shutil.rmtree(place, ignore_errors=True)
+    programs = Path(program("postgres")).resolve().parent
+    place = emptied("backup")
     home, copy = place / "home", place / "copy"
-    places = {"BACKUP": str(copy), "STATE": str(home), "KEYS": str(home / "keys.json")}
-    places |= {"ARTIFACTS": str(home / "artifacts"), "PATH": path}
+    environment = {**os.environ, "BACKUP": str(copy), "STATE": str(home), "KEYS": str(home / "keys.json")}
+    environment |= {"ARTIFACTS": str(home / "artifacts")}
+    environment |= {"PATH": f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}"}
     trusting = patch.dict(os.environ, {**ENVIRONMENT, "PLIANT_TRUSTED_LABELS": TEACHERS})
-    with trusting, context.stage("back-up") as progress, ExitStack() as running:
-        saved = _save(home, places, progress)
+    with trusting, context.stage("back-up") as progress:
+        # Serve, report labels, and back up while a flow runs and a publisher publishes.
+        with ExitStack() as running:
+            given = running.enter_context(stack(home, (SYSTEM,), SIZES))
+            client, admin = given.key("use"), given.key("admin", "operator")
+            plan = given.plans[SYSTEM]
+            list(given.scheduled())
+            url = running.enter_context(given.endpoint(SYSTEM, **{**plan.service, **SERVICE}))
+            progress(1, 6)
+            http = running.enter_context(connect(url, client))
+            running.enter_context(Clients(http, plan.speech, plan.before.examples, falsely=True).running())
+            until(lambda: [r for r in given.prefect.flow_runs() if r.reason and r.state == "RUNNING"], ALARMED)
+            publisher = running.enter_context(publishing(open_registry(given.project, SYSTEM), SYSTEM))
+            planned = given.schedule(SYSTEM, NEXT)
+            before = picture(given, client, admin)
+            progress(2, 6)
+            first = len(publisher)
+            under_way = sum(run.state not in (*ENDED, "SCHEDULED") for run in given.prefect.flow_runs())
+
+            def await_next() -> None:
+                """Return when one more version is published: one comes between every two commands."""
+                count = len(publisher)
+                until(lambda: len(publisher) > count, PUBLISHED)
+
+            saving = follow(PAGE, DATABASES, environment | given.database.libpq, between=await_next)
+            saving |= follow(PAGE, STATE, environment | given.database.libpq)
+            published = len(publisher) - first
+            time.sleep(2.0)  # what a service writes each second
+            after = picture(given, client, admin)
         shutil.rmtree(home)  # Postgres has gone with its folder
         progress(3, 6)
         # Bring everything back into a new Postgres and new folders, start the servers, and look.
-        steps, begun = list[Step](), time.monotonic()
+        restoring, begun = dict[str, float](), time.monotonic()
 
         def databases(database: Postgres) -> None:
             for heading in (DATABASES_BACK, STATE_BACK):
-                steps.extend(follow(heading, {**places, **_libpq(database)}))
+                restoring.update(follow(PAGE, heading, environment | database.libpq))
 
         def runs() -> None:
-            steps.extend(follow(RUNS_BACK, {"PATH": path}))
+            restoring.update(follow(PAGE, RUNS_BACK, {**os.environ, "PATH": environment["PATH"]}))
 
-        given = running.enter_context(stack(home, home / "keys.json", (SYSTEM,), Restoration(databases, runs), SIZES))
-        plan = given.plans[SYSTEM]
-        url = running.enter_context(given.endpoint(SYSTEM, **{**plan.service, **SERVICE}))
-        up = time.monotonic() - begun
-        progress(4, 6)
-        lost = differences(saved.before, saved.after, picture(given, SYSTEM, saved.client, saved.admin))
-        registry = open_registry(given.project, SYSTEM)
-        versions = versions_of(registry, SYSTEM)
-        broken = broken_of(registry, versions)
-        # The client's key opens the endpoint, and another one does not.
-        body, keys = plan.speech.body(plan.before.examples[0], 30.0), list[str]()
-        for key, expected in ((saved.client, OK), (f"{saved.client[:-4]}0000", NO_KEY)):
-            status, _ = Endpoint(url, key).post(plan.speech.path, body)
-            keys += [] if status == expected else [f"a key gets {status}"]
-        progress(5, 6)
-        next_run = _next_run(given, saved)
-    console, wrong = Console(), [*lost, *broken, *keys]
+        with ExitStack() as running:
+            given = running.enter_context(stack(home, (SYSTEM,), SIZES, databases, runs))
+            url = running.enter_context(given.endpoint(SYSTEM, **{**plan.service, **SERVICE}))
+            up = time.monotonic() - begun
+            progress(4, 6)
+            lost = differences(before, after, picture(given, client, admin))
+            registry = open_registry(given.project, SYSTEM)
+            versions = versions_of(registry, SYSTEM)
+            broken = broken_of(registry, versions)
+            # The client's key opens the endpoint, and another one does not.
+            body, keys = plan.speech.body(plan.before.examples[0], DEADLINE), list[str]()
+            for key, expected in ((client, OK), (f"{client[:-4]}0000", NO_KEY)):
+                with connect(url, key) as http:
+                    status = http.post(plan.speech.path, json=body).status_code
+                keys += [] if status == expected else [f"a key gets {status}"]
+            progress(5, 6)
+            ended = list[str]()
+            while not ended and time.time() < planned + RAN:
+                time.sleep(1.0)
+                listed = given.prefect.flow_runs()
+                ended = [run.word for run in listed if run.begun >= planned - 1 and run.state in ENDED]
+            next_run = ended[0] if ended else f"none of {[f'{run.name} is {run.word}' for run in listed]}"
+    show, wrong = Console(), [*lost, *broken, *keys]
     for sentence in wrong:
-        console.print(sentence, markup=False)
-    sizes = {path.name: size_of(path) if path.is_dir() else path.stat().st_size for path in sorted(copy.iterdir())}
-    for step in (*saved.steps, *steps):
-        console.print(f"{step.seconds:6.1f} s  {step.command[:100]}", markup=False, highlight=False)
-    console.print(", ".join(f"{name} {size / 1e6:.1f} MB" for name, size in sizes.items()), markup=False)
-    counts = {name: len(numbers) for name, numbers in versions.items()}
-    console.print(f"versions restored: {counts}; the next run: {next_run}", markup=False)
+        show.print(sentence, markup=False)
+    sizes = {path.name: size_of(path) for path in sorted(copy.iterdir())}
+    for command, seconds in (saving | restoring).items():
+        show.print(f"{seconds:6.1f} s  {command[:100]}", markup=False, highlight=False)
+    show.print(", ".join(f"{name} {size / 1e6:.1f} MB" for name, size in sizes.items()), markup=False)
+    show.print(f"the next run: {next_run}", markup=False)
     targets = [
-        Target("versions published while the back-up was made", saved.published, ">=", 1),
+        Target("versions published while the back-up was made", published, ">=", 1),
         Target("versions in the restored registry whose files are missing or altered", len(broken), "<=", 0),
         Target("differences between what was there and what is restored", len(lost), "<=", 0),
         Target("keys that do not open what they did, or open what they did not", len(keys), "<=", 0),
         Target("runs of the restored schedule that ended well", int(next_run == "Completed"), ">=", 1),
     ]
     return targets, {
-        "backup_seconds": sum(step.seconds for step in saved.steps),
-        "restore_seconds": sum(step.seconds for step in steps),
+        "backup_seconds": sum(saving.values()),
+        "restore_seconds": sum(restoring.values()),
         "seconds_to_the_first_answer": up,
         "sizes": sizes,
-        "versions": counts,
-        "runs_under_way": saved.under_way,
+        "versions": {name: len(numbers) for name, numbers in versions.items()},
+        "runs_under_way": under_way,
         "next_run": next_run,
         "wrong": wrong,
     }
 
 
-def follow(
-    heading: str, variables: Mapping[str, str], between: Callable[[], object] = servers.nothing, order: int = 1
-) -> list[Step]:
-    """Run the commands below a heading of the page, and call `between` after each. `order`: -1 for the last one first.
+@contextmanager
+def publishing(registry: MlflowRegistry, system: str) -> Iterator[list[str]]:
+    """Publish the smallest champion again and again, as fast as it goes; give the names of what was published.
 
-    Raises `PliantError` with what a failed command wrote.
+    It begins with the first version published.
     """
-    shell, steps = Shell({**os.environ, **variables}), list[Step]()
+    fetched = [(registry.fetch(name)[0], name) for name in sorted(registry.versions(prefix(system)))]
+    folder, name = min(fetched, key=lambda each: size_of(each[0]))
+    shape = np.zeros((1, 1), np.float32)  # what an MLflow client gives and gets does not matter here
+    package, published, ended = Package(name, folder, shape, shape), list[str](), threading.Event()
+
+    def publish_all() -> None:
+        while not ended.is_set():
+            with suppress(PliantError):  # where no version comes at all, that is waited for in vain
+                publish(registry, package)
+                published.append(name)
+
+    thread = threading.Thread(target=publish_all, daemon=True)
+    thread.start()
     try:
-        for command in commands(PAGE.read_text(encoding="utf-8"), heading)[::order]:
-            steps.append(shell.run(command))
-            between()
+        until(lambda: published, PUBLISHED)
+        yield published
     finally:
-        shell.stop()
-    return steps
+        ended.set()
+        thread.join(PUBLISHED)
+        for other, _ in fetched:
+            registry.discard(other)
 
 
-def _path() -> str:
-    """Return a PATH on which Postgres' programs come first. Raises `Skipped` without them."""
-    places = [Path(program("postgres")).resolve().parent, *map(Path, os.environ["PATH"].split(":"))]
-    places += [path for folder in FOLDERS for path in sorted(Path("/").glob(folder[1:]), reverse=True)]
-    for folder in places:
-        if (folder / "pg_dump").exists():
-            return f"{folder}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-    raise Skipped("pg_dump is not installed here (Debian's package postgresql-client)")
+def publish(registry: MlflowRegistry, package: Package) -> None:
+    """Publish a package once. Raises `PliantError`."""
+    with registry.run("publisher") as run:
+        registry.publish(run, package)
 
 
-def _save(home: Path, places: Mapping[str, str], progress: Progress) -> Saved:
-    """Serve, report labels, and back up while a flow runs and a publisher publishes; everything has ended then."""
-    keys = home / "keys.json"
-    with ExitStack() as running:
-        client, admin = new_key(keys, "use"), new_key(keys, "admin", "operator")
-        given = running.enter_context(stack(home, keys, (SYSTEM,), sizes=SIZES))
-        given.await_scheduled(SYSTEM, given.schedule(SYSTEM), TRAINED)
-        url = running.enter_context(given.endpoint(SYSTEM, **{**given.plans[SYSTEM].service, **SERVICE}))
-        progress(1, 6)
-        plan = given.plans[SYSTEM]
-        clients = Clients(Endpoint(url, client), plan.speech, plan.before.examples, falsely=True)
-        running.enter_context(clients.running(CLIENTS))
-
-        def alarmed() -> bool:
-            return any(run.reason and run.state == "RUNNING" for run in given.prefect.flow_runs())
-
-        await_all("a run that an alarm started", ALARMED, {SYSTEM: alarmed})
-
-        publisher = Publisher(open_registry(given.project, SYSTEM), SYSTEM)
-        running.enter_context(publisher.running())
-        next_run = given.schedule(SYSTEM, NEXT)
-        before = picture(given, SYSTEM, client, admin)
-        progress(2, 6)
-        first, under_way = publisher.published, sum(run.state in UNDER_WAY for run in given.prefect.flow_runs())
-        own = {**places, **_libpq(given.database)}
-        # A version comes between every two commands, however quick they are.
-        steps = follow(DATABASES, own, publisher.await_next)
-        steps += follow(STATE, own)
-        published = publisher.published - first
-        time.sleep(2.0)  # what a service writes each second
-        after = picture(given, SYSTEM, client, admin)
-        return Saved(client, admin, before, after, steps, published, next_run, under_way)
+def size_of(path: Path) -> int:
+    """Return the bytes of a file, or of all files below a folder."""
+    return sum(each.stat().st_size for each in (path, *path.rglob("*")) if each.is_file())
 
 
-def _libpq(database: Postgres) -> dict[str, str]:
-    host, port = servers.HOST, str(database.port)
-    return {"PGHOST": host, "PGPORT": port, "PGUSER": OWNER, "PGPASSWORD": database.password}
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """What a stack holds. `live`: the release that is served; `answers`: to the same requests, without ids and times.
+
+    `kept`: every version's digest, every release's versions and every ended run's state, by name; `counts`: of labels and
+    events; `known`: alarms, and promises that do not hold; `schedules`: of each deployment.
+    """
+
+    live: int
+    answers: Sequence[Mapping[str, Any]]
+    kept: Mapping[str, Any]
+    counts: Mapping[str, int]
+    known: frozenset[str]
+    schedules: Mapping[str, Sequence[str]]
 
 
-def _next_run(given: Stack, saved: Saved) -> str:
-    """Return how the run ended that the schedule had planned, or what is there instead."""
-    while time.time() < saved.next_run + RAN:
-        for run in given.prefect.flow_runs():
-            if run.begun >= saved.next_run - 1 and run.state in ENDED:
-                return run.word
-        time.sleep(1.0)
-    left = [f"{run.name} is {run.word}" for run in given.prefect.flow_runs() if run.state not in ENDED]
-    return ", ".join(left) or "no run"
+def picture(given: Stack, key: str, admin: str) -> Picture:
+    """Look at everything that is there of a system. Raises `PliantError`."""
+    registry, plan = open_registry(given.project, SYSTEM), given.plans[SYSTEM]
+    shown = json.loads(python("-m", "pliant.cli", "status", SYSTEM, "--json"))[0]
+    with connect(given.services[SYSTEM], admin) as http:
+        outcomes = http.get(plan.status).raise_for_status().json()["outcomes"]
+        alarms = http.get("/v1/outcomes/alarms").raise_for_status().json()["alarms"]
+    of = {
+        " ".join(str(row[name]) for name in ("task", "version", "operating_point", "candidate") if name in row): row
+        for row in outcomes
+    }
+    kept = {f"release {each['number']}": each["versions"] for each in shown["releases"]}
+    kept |= {
+        f"{name} {n}": digest for name, each in versions_of(registry, SYSTEM).items() for n, digest in each.items()
+    }
+    kept |= {f"run {run.id}": run.state for run in given.prefect.flow_runs() if run.state in ENDED}
+    counts = {f"labels of {name}": row["labels"] for name, row in of.items()}
+    counts["lines of labels"] = len(read_labels(folder_of(given.project.home, SYSTEM)))
+    events = given.project.home / "events.jsonl"
+    counts["events"] = len(events.read_text().splitlines()) if events.is_file() else 0
+    answers = []
+    with connect(given.services[SYSTEM], key) as http:
+        for example in plan.before.examples[:EXAMPLES]:
+            said = http.post(plan.speech.path, json=plan.speech.body(example, DEADLINE)).raise_for_status().json()
+            answers.append({name: said[name] for name in ("label", "probabilities", "versions") if name in said})
+    known = [f"the promise {name}" for name, row in of.items() if row["broken"]]
+    known += [f"the alarm {each['id']}" for each in alarms]
+    schedules = {
+        row["entrypoint"]: sorted(json.dumps(each["schedule"], sort_keys=True) for each in row["schedules"])
+        for row in given.prefect.call("POST", "/deployments/filter", {})
+    }
+    return Picture(int(shown["live"]["number"]), answers, kept, counts, frozenset(known), schedules)
+
+
+def versions_of(registry: MlflowRegistry, system: str) -> dict[str, dict[int, str]]:
+    """Return model -> number -> digest of all versions of a system that have an artifact."""
+    versions: dict[str, dict[int, str]] = {}
+    for name in registry.names(prefix(system)):
+        for number in registry.numbers(name):
+            published = registry.version(name, number)
+            if published is not None and published.digest:
+                versions.setdefault(name, {})[number] = published.digest
+    return versions
+
+
+def broken_of(registry: MlflowRegistry, versions: Mapping[str, Mapping[int, str]]) -> list[str]:
+    """Return the versions whose artifacts are missing or are not what their digests say, each with the reason."""
+    broken = []
+    for name, numbers in versions.items():
+        for number, digest in numbers.items():
+            try:
+                folder, _ = registry.fetch(name, number)
+                codec.kind(folder)  # verifies every file
+                if codec.digest(folder) != digest:
+                    broken.append(f"{name} version {number} has another digest")
+                registry.discard(folder)
+            except (ArtifactError, RegistryError) as error:
+                broken.append(f"{name} version {number}: {error}")
+    return broken
+
+
+def differences(before: Picture, after: Picture, restored: Picture) -> list[str]:
+    """Return what is missing of `before`, and what is restored that was never there by `after`."""
+    wrong = [f"{name} is lost" for name in before.kept if restored.kept.get(name) != before.kept[name]]
+    wrong += [
+        f"{name} is not what it was"
+        for name, value in restored.kept.items()
+        if value != after.kept.get(name) and not name.startswith("run ")
+    ]
+    for name in {*before.counts, *restored.counts}:
+        low, value, high = (each.counts.get(name, 0) for each in (before, restored, after))
+        wrong += [] if low <= value <= high else [f"{name}: {value}, not from {low} to {high}"]
+    wrong += [f"{each} is forgotten" for each in before.known - restored.known]
+    if restored.schedules != before.schedules:
+        wrong.append(f"schedules: {restored.schedules}, were {before.schedules}")
+    same = next((each for each in (before, after) if each.live == restored.live), None)
+    if same is None:
+        wrong.append(f"release {restored.live} is served, was {before.live}, later {after.live}")
+    elif not near(same.answers, restored.answers):
+        wrong.append(f"the same release answers otherwise: {restored.answers}, was {same.answers}"[:600])
+    return wrong
+
+
+def near(first: Any, second: Any) -> bool:
+    """Return whether two values of JSON are the same, but for rounding of numbers."""
+    if isinstance(first, float) and isinstance(second, float):
+        return abs(first - second) <= NEAR
+    if isinstance(first, Mapping) and isinstance(second, Mapping):
+        return first.keys() == second.keys() and all(near(first[name], second[name]) for name in first)
+    if isinstance(first, list) and isinstance(second, list):
+        return len(first) == len(second) and all(near(*pair) for pair in zip(first, second, strict=True))
+    return bool(first == second)

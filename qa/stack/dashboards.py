@@ -10,27 +10,28 @@ from __future__ import annotations
 import math
 import os
 import re
-import shutil
+import threading
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
 
+import httpx
 from rich.console import Console
 
 from deploy.dashboards import DashboardQuery, queries
 from pliant import systems
+from pliant.benchmarks.demo.story_load import Speech
 from pliant.benchmarks.harness import Context, Measured
 from pliant.benchmarks.results import Target
-from pliant.flows import settings
+from qa.prefect_server import until
 from qa.stack.changes import has_learnt
-from qa.stack.dashboards_load import Clients, Endpoint, await_all, misbehave
-from qa.stack.monitoring import Prometheus, prometheus
-from qa.stack.stack import Sizes, stack
-from qa.stack.whole import INTERVAL, TRAINED, new_key
+from qa.stack.plans import Plan
+from qa.stack.servers import connect, program, prometheus
+from qa.stack.stack import DEADLINE, OK, emptied, stack
 
 SERVICE: Mapping[str, object] = {
     "watch_seconds": 1.0,
@@ -41,7 +42,7 @@ SERVICE: Mapping[str, object] = {
 """What is usual is learnt from fewer answers than by default, so that it takes seconds."""
 OF_SYSTEMS: Mapping[str, Mapping[str, object]] = {"cascade": {"agreement_share": 0.5}}
 """By default one early answer of a hundred is compared with the large model's."""
-SIZES: Sizes = {
+SIZES: Mapping[str, Mapping[str, Any]] = {
     "tokens": {"foundation": {"images": 1_000}},
     "bins": {"streams": [{"data": "docstrings:package", "limit": 1_000}]},
     "packing": {"embedded": {"epochs": 0.06}, "lengths": {"requests": 300}},
@@ -51,6 +52,10 @@ on a busy machine, no early answer was compared with the large model's within th
 CHANGES: Mapping[str, int] = {"packing": 1}
 """Which of the planted changes is sent; else the last. Long questions are noticed however little was trained."""
 CLIENTS = 3  # of each system
+PAUSE = 0.05  # seconds between two requests of a client
+PERIOD, SILENCE = 10.0, 2.0  # seconds; each period begins without a request: some things happen in idle moments alone
+BURST = 5  # requests at once of a tenant that may send one a second
+INTERVAL = "10s"  # of rates in dashboards' queries, which are minutes for people
 LEARNING = 300.0  # seconds within which all watches know what is usual
 PATIENCE = 180.0  # seconds after the change, within which every query has data
 NOT_HERE: Mapping[str, str] = {
@@ -61,76 +66,136 @@ NOT_HERE: Mapping[str, str] = {
 """Events that are not made here, and why. Their queries are asked like all others; what they give is a zero."""
 
 
-@dataclass(frozen=True, slots=True)
-class Results:
-    """Queries by what they gave: series with values; a zero, since the event never came; no data, or not of all systems."""
+@dataclass(slots=True)
+class Clients:
+    """Clients of an endpoint, each of which sends the next example when the last was answered, and reports the label.
 
-    with_series: list[DashboardQuery]
-    with_zero: list[DashboardQuery]
-    silent: list[DashboardQuery]
+    `falsely`: labels are those of other examples, so that a promise of accuracy is broken.
+    """
+
+    http: httpx.Client
+    speech: Speech
+    examples: Sequence[Any]
+    falsely: bool = False
+    answered: int = 0
+    failures: list[str] = field(default_factory=list)
+    _ended: threading.Event = field(default_factory=threading.Event)
+
+    @contextmanager
+    def running(self, count: int = CLIENTS) -> Iterator[Clients]:
+        """Run so many clients while the context lasts."""
+        with ThreadPoolExecutor(count) as pool:
+            sending = [pool.submit(self._send, number) for number in range(count)]
+            try:
+                yield self
+            finally:
+                self._ended.set()
+            for each in sending:
+                each.result()
+
+    def _send(self, number: int) -> None:
+        """Send examples, and report their labels, or, falsely, those of others."""
+        while not self._ended.wait(PAUSE):
+            if time.monotonic() % PERIOD < SILENCE:
+                continue
+            examples, number = self.examples, number + 1
+            example, other = examples[number * 7 % len(examples)], examples[(number * 7 + 1) % len(examples)]
+            try:
+                answer = self.http.post(self.speech.path, json=self.speech.body(example, DEADLINE)).raise_for_status()
+                label = self.speech.label(answer.json(), other if self.falsely else example)
+                self.answered += 1
+                if label is not None:
+                    self.http.post("/v1/outcomes", json=label)
+            except httpx.HTTPError as error:
+                self.failures.append(f"{type(error).__name__}: {error}")
+
+
+def misbehave(client: httpx.Client, limited: httpx.Client, plan: Plan) -> list[str]:
+    """Send what is refused, and leave a stream where the interface has them; return what was not refused as it should be.
+
+    `limited`: a client that may send one request a second.
+    """
+    path, body, wrong = plan.speech.path, plan.speech.body(plan.before.examples[0], DEADLINE), list[str]()
+    empty = client.post(path, json={})
+    if not empty.is_client_error:
+        wrong.append(f"an empty request to {path} gets {empty.status_code}: {empty.text[:300]}")
+    with ThreadPoolExecutor(BURST) as pool:
+        statuses = list(pool.map(lambda _: limited.post(path, json=body).status_code, range(BURST)))
+    if 429 not in statuses or OK not in statuses:
+        wrong.append(f"{BURST} requests at once of a tenant that may send one a second get {statuses}")
+    if path.endswith("/chat/completions"):
+        with client.stream("POST", path, json={**body, "stream": True}) as answer:
+            next(answer.iter_lines())
+    return wrong
 
 
 def dashboards(context: Context) -> Measured:
     """Ask for the queries of the overview and of all systems. Raises `PliantError`, `Skipped` without Prometheus."""
-    home, names, begun = settings.read().home / "bench" / "dashboards", systems.names(), time.monotonic()
-    shutil.rmtree(home, ignore_errors=True)
-    keys = home / "keys.json"
+    program("prometheus")
+    home, names, begun = emptied("dashboards"), systems.names(), time.monotonic()
     # A challenger waits and is not tried: another release would learn anew what is usual.
     canary = patch.dict(os.environ, {"PLIANT_ROLLOUT": "canary"})
     with canary, ExitStack() as running, context.stage("dashboards") as progress:
-        client, monitor = new_key(keys, "use"), new_key(keys, "monitor")
-        limited = new_key(keys, "use", "limited", rate=1.0)
-        given = running.enter_context(stack(home, keys, names, sizes=SIZES))
+        given = running.enter_context(stack(home, names, SIZES))
         plans, trusted = given.plans, given.certificate.path
-        scheduled = {system: given.schedule(system) for system in names}
-        for number, system in enumerate(names, start=1):
-            given.await_scheduled(system, scheduled[system], TRAINED)
+        client, monitor, limited = given.key("use"), given.key("monitor"), given.key("use", "limited", rate=1.0)
+        for number, system in enumerate(given.scheduled(), start=1):
             options = {**plans[system].service, **SERVICE, **OF_SYSTEMS.get(system, {})}
             options |= {"tls_cert": trusted, "tls_key": given.certificate.key}
             running.enter_context(given.endpoint(system, **options))
             progress(number, len(names) + 2)
         served = time.monotonic() - begun
-        endpoints = {system: Endpoint(url, client, limited, trusted) for system, url in given.services.items()}
-        targets = {system: url.removeprefix("https://") for system, url in given.services.items()}
-        server = running.enter_context(prometheus(given.project, home / "prometheus", targets, monitor, trusted))
+        server = running.enter_context(prometheus(home, given.targets, monitor, trusted))
+        clients, wrong = dict[str, Clients](), list[str]()
         with ExitStack() as sending:
-            clients = {
-                system: Clients(endpoint, plans[system].speech, plans[system].before.examples)
-                for system, endpoint in endpoints.items()
-            }
-            for each in clients.values():
-                sending.enter_context(each.running(CLIENTS))
-            wrong = [f"{system}: {each}" for system in names for each in misbehave(endpoints[system], plans[system])]
-
-            def learnt(system: str) -> bool:
-                return has_learnt(endpoints[system].get(plans[system].status, monitor))
-
-            await_all("what is usual", LEARNING, {system: partial(learnt, system) for system in clients})
+            for system, url in given.services.items():
+                http = sending.enter_context(connect(url, client, trusted))
+                each = Clients(http, plans[system].speech, plans[system].before.examples)
+                clients[system] = sending.enter_context(each.running())
+                with connect(url, limited, trusted) as other:
+                    wrong += [f"{system}: {fault}" for fault in misbehave(http, other, plans[system])]
+            for system, url in given.services.items():
+                with connect(url, monitor, trusted) as http:
+                    until(lambda of=http, at=plans[system].status: has_learnt(of.get(at).json()), LEARNING)
             for system, each in clients.items():
-                each.examples, each.falsely = plans[system].planted[CHANGES.get(system, -1)].mix.examples, True
+                each.examples, each.falsely = plans[system].planted[CHANGES.get(system, -1)].examples, True
             progress(len(names) + 1, len(names) + 2)
-            results = _ask(server, names)
+            # Ask for every query until it has data, and for a query of events until there was one.
+            asked = [query for query in queries(INTERVAL) if query.dashboard in ("overview", *names)]
+            without, last = asked, time.monotonic() + PATIENCE
+            while not all(map(is_not_here, without)) and time.monotonic() < last:
+                time.sleep(1.0)
+                without = [query for query in without if not has_series(server.query(query.expr), query, names)]
+            zero = [query for query in without if query.expr.endswith("or vector(0)") and server.query(query.expr)]
         progress(1, 1)
     wrong += [f"{system}: {each}" for system in names for each in clients[system].failures]
-    return _measured(results, wrong, clients, served, time.monotonic() - begun)
-
-
-def _ask(server: Prometheus, names: Sequence[str]) -> Results:
-    """Ask for every query until it has data, and for a query of events until there was one; return what came of it."""
-    wanted = [query for query in queries(INTERVAL) if query.dashboard in ("overview", *names)]
-    results, until = Results([], [], []), time.monotonic() + PATIENCE
-    while wanted:
-        left = list[DashboardQuery]()
-        for query in wanted:
-            (results.with_series if has_series(server.query(query.expr), query, names) else left).append(query)
-        wanted = left
-        if time.monotonic() > until or all(is_not_here(query) for query in left):
-            break
-        time.sleep(1.0)
-    for query in wanted:
-        nothing_happened = query.expr.endswith("or vector(0)") and server.query(query.expr)
-        (results.with_zero if nothing_happened else results.silent).append(query)
-    return results
+    silent, missed = [q for q in without if q not in zero], [q for q in zero if not is_not_here(q)]
+    show = Console()
+    for sentence in wrong[:10]:
+        show.print(sentence, markup=False)
+    for query in silent:
+        show.print(f"no data for {query.dashboard}, {query.panel}: {query.expr}", markup=False)
+    for query in zero:
+        why = next((why for name, why in NOT_HERE.items() if name in query.expr), "it did not come in time")
+        show.print(f"0, as there was no event ({why}): {query.dashboard}, {query.panel}", markup=False)
+    requests = {system: each.answered for system, each in clients.items()}
+    targets = [
+        Target("queries of all dashboards without data", len(silent), "<=", 0, f"of {len(asked)}"),
+        Target("queries of events that were made and not seen", len(missed), "<=", 0),
+        Target(
+            "requests that were not answered as they should be", len(wrong), "<=", 0, f"of {sum(requests.values())}"
+        ),
+    ]
+    return targets, {
+        "queries": len(asked),
+        "with_series": len(asked) - len(without),
+        "with_zero": [f"{query.dashboard}, {query.panel}" for query in zero],
+        "silent": [f"{query.dashboard}, {query.panel}" for query in silent],
+        "wrong": wrong,
+        "requests": requests,
+        "served": served,
+        "seconds": time.monotonic() - begun,
+    }
 
 
 def has_series(result: Sequence[Mapping[str, Any]], query: DashboardQuery, names: Sequence[str]) -> bool:
@@ -147,37 +212,3 @@ def is_not_here(query: DashboardQuery) -> bool:
     """Return whether a query is of events that are not made here alone."""
     names = re.findall(r"pliant_\w+", query.expr)
     return bool(names) and set(names) <= set(NOT_HERE)
-
-
-def _measured(
-    results: Results, wrong: Sequence[str], clients: Mapping[str, Clients], served: float, seconds: float
-) -> Measured:
-    console, missed = Console(), [query for query in results.with_zero if not is_not_here(query)]
-    for sentence in wrong[:10]:
-        console.print(sentence, markup=False)
-    for query in results.silent:
-        console.print(f"no data for {query.dashboard}, {query.panel}: {query.expr}", markup=False)
-    for query in results.with_zero:
-        why = next((why for name, why in NOT_HERE.items() if name in query.expr), "it did not come in time")
-        console.print(f"0, as there was no event ({why}): {query.dashboard}, {query.panel}", markup=False)
-    requests = {system: each.answered for system, each in clients.items()}
-    count = len(results.with_series) + len(results.with_zero) + len(results.silent)
-    console.print(f"{count} queries: {len(results.with_series)} with series, {len(results.with_zero)} with 0 alone")
-    console.print(f"requests answered: {requests}; served after {served:.0f} s, all asked after {seconds:.0f} s")
-    targets = [
-        Target("queries of all dashboards without data", len(results.silent), "<=", 0, f"of {results.count}"),
-        Target("queries of events that were made and not seen", len(missed), "<=", 0),
-        Target(
-            "requests that were not answered as they should be", len(wrong), "<=", 0, f"of {sum(requests.values())}"
-        ),
-    ]
-    return targets, {
-        "queries": results.count,
-        "with_series": len(results.with_series),
-        "with_zero": [f"{query.dashboard}, {query.panel}" for query in results.with_zero],
-        "silent": [f"{query.dashboard}, {query.panel}" for query in results.silent],
-        "wrong": list(wrong),
-        "requests": requests,
-        "served": served,
-        "seconds": seconds,
-    }

@@ -42,27 +42,19 @@ from pliant.training.packing import corpus
 
 
 @dataclass(frozen=True, slots=True)
-class Planted:
-    """A change: its name, and what is sent from then on. `known`: to the first release, which has nothing to learn of it."""
-
-    name: str
-    mix: Mix
-    known: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Plan:
-    """What a system's clients do. `parameters`: name of a flow that runs at night -> its parameters.
+    """What a system's clients do. `planted`: by the names of the changes, what is sent from then on.
 
-    `first`: the deployment whose run makes the first release. `status`: path of the service's status.
+    `known`: the change of which the first release has nothing to learn. `parameters`: name of a flow that runs at night ->
+    its parameters. `status`: path of the service's status; `service`: settings of the service.
     """
 
     speech: Speech
     before: Mix
-    planted: Sequence[Planted]
+    planted: Sequence[Mix]
     rate: float  # requests/s
     parameters: Mapping[str, Mapping[str, Any]]
-    first: str
+    known: str = ""
     status: str = "/v1/status"
     service: Mapping[str, Any] = field(default_factory=dict)
 
@@ -71,23 +63,23 @@ LEARNS: Mapping[str, Any] = {"keep_inputs": True, "trusted_labels": "anonymous"}
 """Settings of a service whose clients teach it."""
 
 
+OTHERS = ("sympy", "networkx")
+"""Packages whose texts are sent after the second change alone."""
+
+
 def bins(home: Path) -> Plan:
     """Longer texts, then those of OTHERS."""
-    others = ("sympy", "networkx")
     texts = sorted(held_out(bins_story.STREAM), key=lambda example: len(example.text))
-    usual = [example for example in texts if example.label not in others]
-    short, long = usual[: int(0.3 * len(usual))], usual[int(0.7 * len(usual)) : int(0.95 * len(usual))]
-    other = [example for example in texts if example.label in others]
+    usual, other = ([each for each in texts if (each.label in OTHERS) is of] for of in (False, True))
     return Plan(
         speech=Speech(bins_story.PATH, bins_story.body, bins_story.read),
-        before=Mix("short texts", short),
+        before=Mix("short texts", usual[: int(0.3 * len(usual))]),
         planted=(
-            Planted("bins: longer texts", Mix("long texts", long)),
-            Planted("bins: new vocabulary, texts of other packages", Mix("texts of other packages", other)),
+            Mix("bins: longer texts", usual[int(0.7 * len(usual)) : int(0.95 * len(usual))]),
+            Mix("bins: new vocabulary, texts of other packages", other),
         ),
         rate=15.0,
         parameters={"bins": {"overrides": bins_story.after(home / "journals" / "bins.jsonl")}},
-        first="bins/nightly",
         status=bins_story.STATUS,
     )
 
@@ -132,12 +124,11 @@ def cascade(home: Path) -> Plan:
         speech=Speech("/v1/predict", body, read, label),
         before=Mix("texts", texts),
         planted=(
-            Planted("cascade: new vocabulary, every second word backwards", Mix("other words", foreign)),
-            Planted(f"cascade: miscalibration, {100 // FLIPPED}% of the labels are others", Mix("other labels", wrong)),
+            Mix("cascade: new vocabulary, every second word backwards", foreign),
+            Mix(f"cascade: miscalibration, {100 // FLIPPED}% of the labels are others", wrong),
         ),
         rate=20.0,
         parameters={"cascade": {"overrides": {**CASCADE, "feedback": feedback}}},
-        first="cascade/nightly",
         service=LEARNS,
     )
 
@@ -150,26 +141,22 @@ FREED = ("kind",)
 """Forms of questions that come to be asked at the second: from the question follows then how long its answer is."""
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    text: str
-    seed: int
-    temperature: float
-
-
 def packing(_home: Path) -> Plan:
     """Freer answers to some questions, long questions, and long answers."""
     turns = sorted({(len(turn.ask), turn.ask, turn.form) for turn in corpus.select(corpus.load(), "test")})
     brief, wordy = turns[: len(turns) // 2], turns[len(turns) // 2 :]
 
-    def asked(some: list[tuple[int, str, str]], forms: tuple[str, ...], temperature: float) -> list[Question]:
-        return [Question(ask, number, temperature) for number, (_, ask, form) in enumerate(some) if form in forms]
+    def asked(some: list[tuple[int, str, str]], forms: Sequence[str], temperature: float) -> list[Mapping[str, Any]]:
+        return [
+            {"messages": [{"role": "user", "content": ask}], "temperature": temperature, "seed": number}
+            for number, (_, ask, form) in enumerate(some)
+            if form in forms
+        ]
 
-    def body(question: Question, deadline: float) -> dict[str, Any]:
-        messages = [{"role": "user", "content": question.text}]
-        return {"messages": messages, "temperature": question.temperature, "seed": question.seed, "deadline": deadline}
+    def body(question: Mapping[str, Any], deadline: float) -> dict[str, Any]:
+        return {**question, "deadline": deadline}
 
-    def read(answer: Mapping[str, Any], _question: Question) -> Said:
+    def read(answer: Mapping[str, Any], _question: Any) -> Said:
         return Said(0, bool(answer["choices"]), nan)  # no text is right or wrong here
 
     kept = tuple(form for form in SHORT if form not in FREED)
@@ -178,13 +165,13 @@ def packing(_home: Path) -> Plan:
         speech=Speech("/v1/chat/completions", body, read),
         before=Mix("short answers", asked(brief, SHORT, USUAL)),
         planted=(
-            Planted("packing: longer outputs, of some questions at a higher temperature", Mix("free", freed)),
-            Planted("packing: longer texts, as prompts", Mix("long questions", asked(wordy, LONG, USUAL))),
-            Planted("packing: longer outputs", Mix("long answers", asked(brief, LONG, USUAL)), known=True),
+            Mix("packing: longer outputs, of some questions at a higher temperature", freed),
+            Mix("packing: longer texts, as prompts", asked(wordy, LONG, USUAL)),
+            Mix("packing: longer outputs", asked(brief, LONG, USUAL)),
         ),
+        known="packing: longer outputs",
         rate=3.0,
         parameters={name: {"overrides": PACKING} for name in ("packing", "packing-retrain")},
-        first="packing/nightly",
         service={"observe": True, "watch_burn_in": 150},
     )
 
@@ -209,12 +196,11 @@ def tokens(home: Path) -> Plan:
         speech=Speech("/v1/predict", tokens_speech.body, tokens_speech.read, label),
         before=Mix("pictures of all classes", pictures),
         planted=(
-            Planted(f"tokens: {' and '.join(COMMON)} {TIMES} times as often", Mix("another mix", mixed)),
-            Planted(f"tokens: blur of {BLUR:g} pixels", Mix("blurred pictures", [blurred(each) for each in mixed])),
+            Mix(f"tokens: {' and '.join(COMMON)} {TIMES} times as often", mixed),
+            Mix(f"tokens: blur of {BLUR:g} pixels", [blurred(each) for each in mixed]),
         ),
         rate=25.0,
         parameters={"tokens": {"overrides": learnt}},
-        first="tokens/nightly",
         service=LEARNS,
     )
 

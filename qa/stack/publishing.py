@@ -37,22 +37,20 @@ def work(folder: Path) -> None:
 def publish(folder: Path, seed: int) -> dict[str, Any]:
     registry = open_registry(settings.read(), "bins")
     with publication(registry, "bins", {"seed": seed}, {"reason": "a test"}) as published:
-        digest = _register(published, folder, BINS_ENCODER + NAME, encoder(NAME, seed))
-        _register(published, folder, BINS_PREFIX + NAME, plan(NAME, digest))
+
+        def register(name: str, artifact: Any) -> str:
+            draft = folder / "drafts" / codec.encode(artifact)[codec.DIGESTS].hex()[-16:]
+            digest = codec.save(artifact, draft)
+            package = Package(name, draft, {"text": np.array([TEXT])}, {"label": np.array(["red"])})
+            published.register(name, digest, lambda: package)
+            return digest
+
+        register(BINS_PREFIX + NAME, plan(NAME, register(BINS_ENCODER + NAME, encoder(NAME, seed))))
         passing(folder, "commit")
         published.promote([BINS_ENCODER + NAME, BINS_PREFIX + NAME])
     released = published.release(True, "a test")
     show_release("bins", "a test", released)
     return released.to_dict()
-
-
-def _register(published: Any, folder: Path, name: str, artifact: Any) -> str:
-    draft = folder / "drafts" / codec.encode(artifact)[codec.DIGESTS].hex()[-16:]
-    digest = codec.save(artifact, draft)
-    published.register(
-        name, digest, lambda: Package(name, draft, {"text": np.array([TEXT])}, {"label": np.array(["red"])})
-    )
-    return digest
 
 
 @system_flow("publishing", "bins")

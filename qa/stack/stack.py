@@ -1,9 +1,12 @@
-"""All servers of the stack, started one after the other, and what clients and operators see of them."""
+"""All servers of the stack, started one after the other, and what clients and operators see of them.
+
+`whole` tests it: from a schedule to a served version on Postgres, behind a key and TLS, and seen by Prometheus.
+"""
 
 from __future__ import annotations
 
 import os
-import sys
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -13,22 +16,29 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from rich.console import Console
+
 from pliant.benchmarks.endpoint import serving
+from pliant.benchmarks.harness import Context, Measured
+from pliant.benchmarks.results import Target
 from pliant.errors import PliantError
 from pliant.flows import servers, settings
 from pliant.flows.settings import Settings
+from pliant.serving.http.access.keys import Tenant
 from qa.prefect_server import ENDED, Server, night, until
 from qa.stack.plans import PLANS, Plan
-from qa.stack.postgres import Postgres, postgres
+from qa.stack.servers import Postgres, connect, mlflow_server, postgres, program, prometheus, proxy
+from qa.targets import make_keys
 from tests.fixtures.certificate import Certificate, certificate
 
 SYSTEMS = ("tokens", "bins")
 """Of which there is an endpoint by default; two are enough to show that one proxy and one Prometheus serve several."""
-Sizes = Mapping[str, Mapping[str, Any]]
-"""System -> what is laid over the parameters of its flows, table by table."""
-AS_PLANNED: Sizes = {}
 SOON = 3.0  # seconds until a schedule begins
-HOUR = 3600.0
+TRAINED = 600.0  # seconds within which a system's flow has run
+LIMIT = 300.0  # seconds, from nothing to the served version
+SCRAPED = 30.0  # seconds within which Prometheus has read a service
+DEADLINE = 30.0  # seconds of a request, so that none is refused because the machine is slow
+OK, NO_KEY, NOT_THERE = 200, 401, 404
 LOOPS = {
     "PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS": "1",  # 60 by default, until a new schedule has runs
     "PREFECT_SERVER_SERVICES_SCHEDULER_DEPLOYMENT_BATCH_SIZE": "100",
@@ -41,32 +51,46 @@ class Stack:
 
     project: Settings
     database: Postgres
-    mlflow: str
     prefect: Server
     certificate: Certificate
-    keys: Path
     plans: Mapping[str, Plan]
     services: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def keys(self) -> Path:
+        return self.project.home / "keys.json"
+
+    @property
+    def targets(self) -> dict[str, str]:
+        """System -> host:port of its endpoint."""
+        return {system: address.partition("://")[2] for system, address in self.services.items()}
+
+    def key(self, role: str, tenant: str = "stack", rate: float | None = None) -> str:
+        """Make a key. `rate`: requests a second that its tenant may send; None: no limit."""
+        return make_keys(self.keys, {tenant: role}, {tenant: Tenant(rate=rate)})[tenant]
 
     def schedule(self, system: str, wait: float = SOON) -> float:
         """Give a system's nightly deployment a schedule that begins after so many seconds; return that moment, in seconds
         since 1970."""
-        identity = self.prefect.deployment(f"{system}/nightly")
-        begin = time.time() + wait
-        anchor = datetime.fromtimestamp(begin, UTC).isoformat()
-        schedule = {"interval": HOUR, "anchor_date": anchor, "timezone": "UTC"}
+        identity, begin = self.prefect.deployment(f"{system}/nightly"), time.time() + wait
+        schedule = {
+            "interval": 3600.0,
+            "anchor_date": datetime.fromtimestamp(begin, UTC).isoformat(),
+            "timezone": "UTC",
+        }
         self.prefect.call("POST", f"/deployments/{identity}/schedules", [{"schedule": schedule, "active": True}])
         return begin
 
-    def await_scheduled(self, system: str, begin: float, seconds: float) -> None:
-        """Return when the run that the schedule began has ended well. Raises `PliantError`."""
-        (run, *_) = until(
-            lambda: [run for run in self.prefect.flow_runs() if run.flow == system and run.state in ENDED], seconds
-        )
-        if run.state != "COMPLETED":
-            raise PliantError(f"the run of {system} ended as {run.word}: {run.message}")
-        if run.begun < begin - 1:
-            raise PliantError(f"a run of {system} began before its schedule")
+    def scheduled(self) -> Iterator[str]:
+        """Give each system a schedule that begins soon, and yield it when that run has ended well. Raises `PliantError`."""
+        begins = {system: self.schedule(system) for system in self.plans}
+        for system, begin in begins.items():
+            (run, *_) = until(
+                lambda of=system: [r for r in self.prefect.flow_runs() if r.flow == of and r.state in ENDED], TRAINED
+            )
+            if run.state != "COMPLETED" or run.begun < begin - 1:
+                raise PliantError(f"the scheduled run of {system} ended as {run.word}: {run.message}")
+            yield system
 
     @contextmanager
     def endpoint(self, system: str, **options: object) -> Iterator[str]:
@@ -77,26 +101,18 @@ class Stack:
             del self.services[system]
 
 
-@dataclass(frozen=True, slots=True)
-class Restoration:
-    """What is called while a stack starts: `databases` when Postgres alone is up, `runs` when all is but the worker."""
-
-    databases: Callable[[Postgres], object]
-    runs: Callable[[], object]
-
-
 @contextmanager
 def stack(
     home: Path,
-    keys: Path,
     names: Sequence[str] = SYSTEMS,
-    restoration: Restoration | None = None,
-    sizes: Sizes = AS_PLANNED,
+    sizes: Mapping[str, Mapping[str, Any]] = {},
+    databases: Callable[[Postgres], object] = servers.nothing,
+    runs: Callable[[], object] | None = None,
 ) -> Iterator[Stack]:
     """Run Postgres, MLflow, Prefect and a worker, with the flows of systems deployed in the sizes of planted changes.
 
-    With a `restoration` nothing is deployed but what it brings back. `sizes`: of flows, where they are others than those of
-    planted changes.
+    `sizes`: system -> what is laid over the parameters of its flows. What is restored: `databases` is called when Postgres
+    alone is up, and `runs`, in place of a deployment, when all is but the worker.
     """
     with ExitStack() as running:
         home.mkdir(parents=True, exist_ok=True)
@@ -107,42 +123,74 @@ def stack(
             "PREFECT_SERVER_DATABASE_CONNECTION_URL": database.address("prefect", "asyncpg"),
         }
         running.enter_context(patch.dict(os.environ, own | LOOPS))
-        if restoration is not None:
-            restoration.databases(database)
+        databases(database)
         address = database.address("mlflow", "psycopg")
-        mlflow = running.enter_context(mlflow_server(home, address, settings.read().home))
-        os.environ["MLFLOW_TRACKING_URI"] = mlflow
+        os.environ["MLFLOW_TRACKING_URI"] = running.enter_context(mlflow_server(home, address, home))
         project = settings.read()
         settings.prepare(project)
         plans = {system: PLANS[system](home) for system in names}
         parameters = {
-            entry: {"overrides": _laid_over(own["overrides"], sizes.get(system, {}))}
+            entry: {"overrides": laid_over(own["overrides"], sizes.get(system, {}))}
             for system, plan in plans.items()
             for entry, own in plan.parameters.items()
         }
-        prefect = running.enter_context(night(project, parameters, restoration.runs if restoration else None))
-        yield Stack(project, database, mlflow, prefect, certificate(home / "tls"), keys, plans)
+        prefect = running.enter_context(night(project, parameters, runs))
+        yield Stack(project, database, prefect, certificate(home / "tls"), plans)
 
 
-def _laid_over(values: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+def laid_over(values: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """Return values with others laid over them, tables within tables."""
-    merged = dict(values)
-    for name, value in over.items():
-        former = merged.get(name)
-        if isinstance(former, Mapping) and isinstance(value, Mapping):
-            value = _laid_over(former, value)
-        merged[name] = value
-    return merged
+    return {
+        **values,
+        **{
+            name: laid_over(values[name], value) if isinstance(values.get(name), Mapping) else value
+            for name, value in over.items()
+        },
+    }
 
 
-@contextmanager
-def mlflow_server(home: Path, records: str, state: Path) -> Iterator[str]:
-    """Run MLflow's server as deploy/compose.yaml does: artifacts through it. `records`: address of its database."""
-    port = servers.free_port()
-    command = [sys.executable, "-m", "mlflow", "server", "--host", servers.HOST, "--port", str(port), "--workers", "1"]
-    command += ["--serve-artifacts", "--artifacts-destination", str(home / "artifacts")]
-    # The address is not in the list of processes.
-    environment = {"MLFLOW_BACKEND_STORE_URI": records, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    url = f"http://{servers.HOST}:{port}"
-    with servers.running("MLflow", command, environment, f"{url}/health", state):
-        yield url
+def emptied(name: str) -> Path:
+    """Return the folder of a part, without what a former run has left there."""
+    home = settings.read().home / "bench" / name
+    shutil.rmtree(home, ignore_errors=True)
+    return home
+
+
+def whole(context: Context) -> Measured:
+    """Start the stack, have the flows run by their schedules, and ask the endpoints as clients do. Raises `PliantError`."""
+    for name in ("nginx", "prometheus"):
+        program(name)
+    home, begun, wrong = emptied("stack"), time.monotonic(), list[str]()
+    with ExitStack() as running, context.stage("the stack") as progress:
+        given = running.enter_context(stack(home))
+        client, monitor, trusted = given.key("use"), given.key("monitor"), given.certificate.path
+        for number, system in enumerate(given.scheduled(), start=1):
+            running.enter_context(given.endpoint(system))
+            progress(number, len(SYSTEMS) + 2)
+        door = running.enter_context(proxy(home / "proxy", given.targets, given.certificate))
+        for system, plan in given.plans.items():
+            with connect(f"{door.url}/{system}", client, trusted) as http:
+                answer = http.post(plan.speech.path, json=plan.speech.body(plan.before.examples[0], DEADLINE))
+            if answer.status_code != OK or "x-request-id" not in answer.headers:
+                wrong.append(f"{system} answers with {answer.status_code}: {answer.text[:200]}")
+        served = time.monotonic() - begun
+        progress(len(SYSTEMS) + 1, len(SYSTEMS) + 2)
+        for system, plan in given.plans.items():  # what a stranger gets
+            with connect(f"{door.url}/{system}", trusted=trusted) as http:
+                keyless = http.post(plan.speech.path, json=plan.speech.body(plan.before.examples[0], DEADLINE))
+                metrics = http.get("/metrics")
+            if keyless.status_code != NO_KEY:
+                wrong.append(f"{system} answers a request without a key with {keyless.status_code}")
+            if metrics.status_code != NOT_THERE:
+                wrong.append(f"the proxy answers {system}'s /metrics with {metrics.status_code}")
+        server = running.enter_context(prometheus(home, given.targets, monitor))
+        for system in SYSTEMS:
+            until(lambda of=system: server.query(f'up{{system="{of}"}} == 1'), SCRAPED)
+        progress(1, 1)
+    for fault in wrong:
+        Console().print(fault, markup=False)
+    targets = [
+        Target("from nothing to two served versions that schedules made, on Postgres", served, "<=", LIMIT, "s"),
+        Target("answers behind key and TLS that are not what they should be", len(wrong), "<=", 0),
+    ]
+    return targets, {"seconds": served, "wrong": wrong}

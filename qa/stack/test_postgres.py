@@ -11,29 +11,24 @@ import pytest
 import sqlalchemy
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from pliant.benchmarks.harness import Skipped
 from pliant.flows import servers
-from qa.stack.postgres import DATABASES, OWNER, postgres
-from qa.stack.programs import program
+from qa.stack.servers import Postgres, installed, postgres, program
 from tests.deploy.stack import DEPLOY, services
 
 
 @pytest.fixture(scope="module")
 def port(tmp_path_factory):
     """The port of a Postgres on which the script has run, as it does when its image starts."""
+    installed("initdb", "postgres", "psql")
     folder = tmp_path_factory.mktemp("postgres")
-    for name in DATABASES:
+    for name in ("mlflow", "prefect"):
         (folder / f"{name}_password").write_text(f"{name}'s $word\\")
-    try:
-        psql = Path(program("psql"))
-        with postgres(folder, databases=False) as server:
-            given = {"PGHOST": servers.HOST, "PGPORT": str(server.port), "PGPASSWORD": server.password}
-            given |= {"POSTGRES_USER": OWNER, "SECRETS": str(folder), "PATH": f"{psql.parent}:{os.environ['PATH']}"}
-            script = str(DEPLOY / "postgres" / "databases.sh")
-            subprocess.run([script], env={**os.environ, **given}, check=True, capture_output=True)
-            yield server.port
-    except Skipped as error:
-        pytest.skip(str(error))
+    path = f"{Path(program('psql')).parent}:{os.environ['PATH']}"
+    with postgres(folder, databases=()) as server:
+        own = {"POSTGRES_USER": Postgres.OWNER, "SECRETS": str(folder), "PATH": path}
+        script = str(DEPLOY / "postgres" / "databases.sh")
+        subprocess.run([script], env={**os.environ, **server.libpq, **own}, check=True, capture_output=True)
+        yield server.port
 
 
 def address(service, variable, port):

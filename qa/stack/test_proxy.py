@@ -8,65 +8,50 @@ import json
 import ssl
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from contextlib import closing
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from pliant.benchmarks.harness import Skipped
+from pliant import systems
 from pliant.serving.settings import Settings
-from qa.stack.proxy import proxy as running_proxy
+from qa.stack.servers import installed
+from qa.stack.servers import proxy as running_proxy
 from tests.fixtures.certificate import certificate
 
-SYSTEMS = ("tokens", "bins", "cascade", "packing")
+SYSTEMS = systems.names()
 NAMES = (*SYSTEMS, "grafana", "mlflow", "prefect-server")
 
 
-@dataclass
-class Upstream:
-    """A service that answers with what reached it. `/v1/stream` sends its second piece once `first_seen` is set."""
+class Handler(BaseHTTPRequestHandler):
+    """Answers with what reached it. `/v1/stream` sends its second piece once the server's `first_seen` is set."""
 
-    seen: list[str] = field(default_factory=list)
-    first_seen: threading.Event = field(default_factory=threading.Event)
+    protocol_version = "HTTP/1.1"
 
-    def start(self):
-        upstream = self
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers.get("content-length", 0)))
+        self.server.seen.append(self.path)
+        self.send_response(200)
+        if self.path == "/v1/stream":
+            self.send_header("content-type", "text/event-stream")
+            self.send_header("connection", "close")
+            self.end_headers()
+            self.wfile.write(b"data: first\n\n")
+            self.wfile.flush()
+            if self.server.first_seen.wait(10):
+                self.wfile.write(b"data: second\n\n")
+            return
+        request = {"path": self.path, "method": self.command, "bytes": len(body)}
+        answer = json.dumps({**request, "headers": {k.lower(): v for k, v in self.headers.items()}}).encode()
+        self.send_header("content-length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
+    do_GET = do_POST
 
-            def do_GET(self):
-                self.do_POST()
-
-            def do_POST(self):
-                body = self.rfile.read(int(self.headers.get("content-length", 0)))
-                upstream.seen.append(self.path)
-                if self.path == "/v1/stream":
-                    self.stream()
-                    return
-                request = {"path": self.path, "method": self.command, "bytes": len(body)}
-                answer = json.dumps({**request, "headers": {k.lower(): v for k, v in self.headers.items()}}).encode()
-                self.send_response(200)
-                self.send_header("content-length", str(len(answer)))
-                self.end_headers()
-                self.wfile.write(answer)
-
-            def stream(self):
-                self.send_response(200)
-                self.send_header("content-type", "text/event-stream")
-                self.send_header("connection", "close")
-                self.end_headers()
-                self.wfile.write(b"data: first\n\n")
-                self.wfile.flush()
-                if upstream.first_seen.wait(10):
-                    self.wfile.write(b"data: second\n\n")
-
-            def log_message(self, *arguments):
-                pass
-
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        return server
+    def log_message(self, *arguments):
+        pass
 
 
 @dataclass(frozen=True)
@@ -74,17 +59,14 @@ class Proxy:
     """`ports`: of the configuration -> here. What is behind each is the same upstream."""
 
     ports: Mapping[int, int]
-    upstream: Upstream
+    upstream: ThreadingHTTPServer
 
     def call(self, path, method="GET", body=None, headers=(), port=8443, tls=True):
-        """Return status and answer of one request; the answer of the upstream as a dictionary."""
-        connection = self.connect(port, tls)
-        try:
+        """Return status and answer of one request, whose path is sent as it is; the upstream's answer as a dictionary."""
+        with closing(self.connect(port, tls)) as connection:
             connection.request(method, path, body, dict(headers))
             response = connection.getresponse()
             text = response.read()
-        finally:
-            connection.close()
         return response.status, json.loads(text) if text.startswith(b"{") else text
 
     def connect(self, port, tls=True):
@@ -96,17 +78,15 @@ class Proxy:
 
 @pytest.fixture(scope="module")
 def proxy(tmp_path_factory):
-    folder, upstream = tmp_path_factory.mktemp("proxy"), Upstream()
-    server = upstream.start()
-    upstreams = dict.fromkeys(NAMES, f"127.0.0.1:{server.server_address[1]}")
-    try:
+    installed("nginx")
+    folder = tmp_path_factory.mktemp("proxy")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as upstream:
+        upstream.seen, upstream.first_seen = [], threading.Event()
+        threading.Thread(target=upstream.serve_forever, daemon=True).start()
+        upstreams = dict.fromkeys(NAMES, f"127.0.0.1:{upstream.server_address[1]}")
         with running_proxy(folder, upstreams, certificate(folder / "tls"), "operators:{PLAIN}open") as given:
             yield Proxy(given.ports, upstream)
-    except Skipped as error:
-        pytest.skip(str(error))
-    finally:
-        server.shutdown()
-        server.server_close()
+        upstream.shutdown()
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
@@ -169,7 +149,7 @@ def test_each_piece_of_a_stream_is_passed_at_once(proxy):
 
 
 def test_a_body_may_be_as_large_as_the_service_takes_and_no_larger(proxy):
-    most = Settings.__dataclass_fields__["max_body_bytes"].default
+    most = Settings.model_fields["max_body_bytes"].default
     status, answer = proxy.call("/bins/embed", "POST", b"x" * most)
     assert (status, answer["bytes"]) == (200, most)
     status, _ = proxy.call("/bins/embed", "POST", b"", {"content-length": str(most + 1)})

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import http.client
 import os
 import signal
 import ssl
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
+import httpx
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -54,21 +53,17 @@ Nor is there a distribution of Pliant whose version could be asked for.
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory) -> dict[str, str]:
-    """An environment with a folder of bentos of its own, whose Python does not know the checkout."""
+    """An environment with a folder of bentos of its own, whose Python does not know the checkout, nor what is installed here
+    and would not be beside a bento, such as the packages of flows and tests."""
+    lines = (ROOT / REQUIREMENTS).read_text(encoding="utf-8").splitlines()
+    pins = {"pliant", *(canonicalize_name(Requirement(line).name) for line in lines if not line.startswith("#"))}
+    missing = {top for top, names in packages_distributions().items() if not {*map(canonicalize_name, names)} & pins}
     site = tmp_path_factory.mktemp("site")
-    (site / "sitecustomize.py").write_text(ALONE.format(missing=not_pinned(), checkout=str(ROOT)))
+    (site / "sitecustomize.py").write_text(ALONE.format(missing=missing, checkout=str(ROOT)))
     ours = ("PLIANT_", "BENTOML_", "MLFLOW_", "PREFECT_")
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     home = tmp_path_factory.mktemp("bentoml")
     return {**inherited, "PYTHONPATH": str(site), "BENTOML_HOME": str(home), "BENTOML_DO_NOT_TRACK": "True"}
-
-
-def not_pinned() -> set[str]:
-    """Return the packages that are installed here and would not be beside a bento, such as those of flows and tests."""
-    lines = (ROOT / REQUIREMENTS).read_text(encoding="utf-8").splitlines()
-    pins = {canonicalize_name(Requirement(line).name) for line in lines if not line.startswith("#")}
-    owners = {top: {canonicalize_name(name) for name in names} for top, names in packages_distributions().items()}
-    return {top for top, names in owners.items() if not names & {*pins, "pliant"}}
 
 
 @pytest.fixture(scope="module")
@@ -79,35 +74,6 @@ def tag(environment) -> str:
     process = subprocess.run(command, cwd=ROOT, env=home, capture_output=True, text=True, check=False)
     assert process.returncode == 0, process.stderr
     return process.stdout.strip()
-
-
-@contextmanager
-def serving(tag: str, folder: Path, environment: Mapping[str, str], certificate: Path) -> Iterator[Service]:
-    """`bentoml serve TAG` in `folder`, until it is stopped and has ended well."""
-    port = free_port()
-    command = [sys.executable, "-m", "bentoml", "serve", tag, "--port", str(port)]
-    log = folder.parent / f"{folder.name}.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command, cwd=folder, env=environment, stdout=output, stderr=output, start_new_session=True
-        )
-    service = Service(process, f"https://127.0.0.1:{port}", log, tls_cert=certificate)
-    try:
-        service.wait_until_ready(PATIENCE)
-        yield service
-    finally:
-        process.send_signal(signal.SIGTERM)
-        status = process.wait(PATIENCE)
-    assert status == 0, log.read_text()
-
-
-def ask(
-    connection: http.client.HTTPConnection, path: str, body: bytes | None = None, key: str = ""
-) -> tuple[int, bytes]:
-    headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {key}"} if key else {})
-    connection.request("POST" if body else "GET", path, body, headers)
-    response = connection.getresponse()
-    return response.status, response.read()
 
 
 def code(tag: str, environment: Mapping[str, str]) -> Path:
@@ -121,15 +87,16 @@ def files(folder: Path) -> set[str]:
 
 def test_the_environment_has_neither_the_checkout_nor_what_is_not_pinned(environment, tmp_path):
     find = "from importlib.util import find_spec; print([find_spec(name) for name in ('pliant', 'prefect', 'pytest')])"
-    command = [sys.executable, "-c", find]
-    process = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    process = subprocess.run(
+        [sys.executable, "-c", find], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
     assert process.stdout == "[None, None, None]\n", process.stderr
 
 
 def test_a_bento_serves_the_champion_from_an_empty_folder_by_its_own_code_behind_key_and_certificate(
     tag, environment, tmp_path
 ):
-    registry, folder = tmp_path / "registry", tmp_path / "empty"
+    registry, folder, log, port = tmp_path / "registry", tmp_path / "empty", tmp_path / "log", free_port()
     registry.mkdir(), folder.mkdir()
     publish_tiny(MlflowPublisher(registry), "colours")
     certificate, private = make_certificate(tmp_path)
@@ -143,28 +110,35 @@ def test_a_bento_serves_the_champion_from_an_empty_folder_by_its_own_code_behind
         "PLIANT_TLS_CERT": str(certificate),
         "PLIANT_TLS_KEY": str(private),
     }
-    body = b'{"inputs": "a dog"}'
-    with serving(tag, folder, {**environment, **variables}, certificate) as service:
-        context = ssl.create_default_context(cafile=certificate)
-        connection = http.client.HTTPSConnection(
-            service.url.removeprefix("https://"), timeout=PATIENCE, context=context
+    command = [sys.executable, "-m", "bentoml", "serve", tag, "--port", str(port)]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, cwd=folder, env={**environment, **variables}, stdout=output, stderr=output, start_new_session=True
         )
-        for path in ("/readyz", "/livez", "/healthz"):
-            assert ask(connection, path)[0] == 200
-        assert ask(connection, "/predict", body)[0] == 401
-        assert ask(connection, "/v2", key=secret)[0] == 200
-        status, answer = ask(connection, "/predict", body, secret)
-        assert status == 200 and b'"red"' in answer
+    service = Service(process, f"https://127.0.0.1:{port}", log, tls_cert=certificate)
+    try:
+        service.wait_until_ready(PATIENCE)
+        trusting = ssl.create_default_context(cafile=certificate)
+        with httpx.Client(base_url=service.url, verify=trusting, timeout=PATIENCE, trust_env=False) as client:
+            for path in ("/readyz", "/livez", "/healthz"):
+                assert client.get(path).status_code == 200
+            assert client.post("/predict", json={"inputs": "a dog"}).status_code == 401
+            client.headers["authorization"] = f"Bearer {secret}"
+            assert client.get("/v2").status_code == 200
+            answer = client.post("/predict", json={"inputs": "a dog"})
+            assert answer.status_code == 200 and '"red"' in answer.text
         children = processes(service, "child_process.py")
         assert children and all(str(code(tag, environment)) in " ".join(child.cmdline()) for child in children)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        status = process.wait(PATIENCE)
+    assert status == 0, log.read_text()
     assert (folder / ".pliant").is_dir()
     assert files(code(tag, environment)) == before
 
 
 def test_a_bento_without_a_registry_ends_and_says_why(tag, environment, tmp_path):
-    folder = tmp_path / "empty"
-    folder.mkdir()
     command = [sys.executable, "-m", "bentoml", "serve", tag, "--port", str(free_port())]
-    process = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE)
+    process = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE)
     assert process.returncode
-    assert f"there is no registry database at {folder}/mlruns/mlflow.db" in process.stdout
+    assert f"there is no registry database at {tmp_path}/mlruns/mlflow.db" in process.stdout

@@ -1,4 +1,7 @@
-"""deploy/compose.yaml keeps to the Compose specification, and says what services, proxy and settings understand."""
+"""deploy/compose.yaml keeps to the Compose specification; services, settings, nginx.conf and docs/deploy.md say the same.
+
+qa/stack/test_proxy.py runs nginx.conf on a real nginx.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -14,6 +18,7 @@ from jsonschema import Draft202012Validator
 from pliant.registry.signing.signatures import load_signer, read_trusted
 from tests.deploy.stack import (
     DEPLOY,
+    KUBERNETES,
     SYSTEMS,
     VARIABLE,
     check_settings,
@@ -22,6 +27,7 @@ from tests.deploy.stack import (
     example,
     file_of,
     nginx_text,
+    of_kind,
     services,
 )
 from tests.fixtures.places import ROOT
@@ -29,6 +35,7 @@ from tests.fixtures.places import ROOT
 SCHEMA = "check_jsonschema/builtin_schemas/vendor/compose-spec.json"
 ONE_OFF, FLOWS = ("setup", "keys"), ("setup", "keys", "worker", "notify")
 SERVICES = services().items()
+PAGE = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
 SECRET = re.compile(r"(^|_)(PASSWORD|SECRET|TOKEN|KEY|AUTH)(_|$)")
 
 
@@ -38,9 +45,7 @@ def mounts(name):
 
 def holders(volume):
     """Return the services that mount a volume, or a volume at a place."""
-    return [
-        name for name, _ in SERVICES if any(each.startswith(f"{volume}:") or each == volume for each in mounts(name))
-    ]
+    return [name for name, _ in SERVICES if any(f"{each}:".startswith(f"{volume}:") for each in mounts(name))]
 
 
 def test_the_file_keeps_to_the_published_schema_of_the_compose_specification():
@@ -51,7 +56,7 @@ def test_the_file_keeps_to_the_published_schema_of_the_compose_specification():
 
 
 @pytest.mark.parametrize("name", services())
-def test_a_service_has_no_more_rights_than_it_needs_and_limits(name):
+def test_a_service_has_no_more_rights_than_it_needs_limits_and_one_version(name):
     service = services()[name]
     assert service["user"].split(":")[0] not in ("0", "root") and service["read_only"] is True
     assert service["cap_drop"] == ["ALL"] and service["security_opt"] == ["no-new-privileges:true"]
@@ -60,11 +65,7 @@ def test_a_service_has_no_more_rights_than_it_needs_and_limits(name):
     cpus = float(service["deploy"]["resources"]["limits"]["cpus"])
     assert cpus <= 2 or cpus == float(example()["CPUS"])  # Docker refuses to start what may take more than there are
     assert set(service["logging"]["options"]) == {"max-size", "max-file"}
-
-
-@pytest.mark.parametrize("name", services())
-def test_a_service_of_one_version_is_watched_started_again_and_waited_for(name):
-    service = services()[name]
+    # Of one version, watched, started again, and waited for.
     assert re.search(r"\d+\.\d+", service["image"].rpartition(":")[2])
     assert service["image"].startswith("pliant-") == (f":{example()['IMAGE_TAG']}" in service["image"])
     if name not in ONE_OFF:
@@ -113,7 +114,7 @@ def test_every_variable_and_profile_of_the_file_is_explained_in_the_example():
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_an_endpoint_accepts_its_variables_and_its_port_is_everybodys(system):
+def test_an_endpoint_accepts_its_variables_and_the_proxy_knows_its_port_and_its_limits(system):
     service = services()[system]
     settings = check_settings(system, service["environment"])
     assert settings.registry_uri == services()["worker"]["environment"]["MLFLOW_TRACKING_URI"]
@@ -123,6 +124,26 @@ def test_an_endpoint_accepts_its_variables_and_its_port_is_everybodys(system):
     assert f"127.0.0.1:{port}/readyz" in service["healthcheck"]["test"][-1]
     assert f"set $upstream {system}:{port};" in nginx_text()
     assert f'["{system}:{port}"], labels: {{system: {system}}}' in (DEPLOY / "targets.yaml").read_text(encoding="utf-8")
+    # Its body may be as large at the proxy, which waits for an answer as long, and its events go by the proxy's door.
+    first, *_ = nginx_values("client_max_body_size")
+    assert first == "10m" and settings.max_body_bytes == 10 * 1024**2
+    traffic = getattr(import_module(f"pliant.serving.{system}.service"), f"{system.capitalize()}Service").config[
+        "traffic"
+    ]
+    usual, packing = nginx_values("proxy_read_timeout")
+    assert f"{traffic['timeout']}s" == (packing if system == "packing" else usual)
+    assert service["environment"]["PREFECT_API_URL"] == "http://proxy:4280/api" and "4280" in nginx_values("listen")
+
+
+def nginx_values(directive):
+    """Return what each line of nginx.conf with this directive sets."""
+    return re.findall(rf"^\s*{directive}\s+([^;]+);", nginx_text(), re.MULTILINE)
+
+
+def test_tls_is_of_this_decade():
+    assert nginx_values("ssl_protocols") == ["TLSv1.2 TLSv1.3"]
+    assert nginx_values("ssl_session_tickets") == ["off"]
+    assert all("ssl" in value for value in nginx_values("listen") if value.startswith("84"))
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
@@ -177,3 +198,27 @@ def test_prometheus_reads_the_endpoints_that_run_with_a_key_and_all_where_it_kno
     environment = {**os.environ, "ENDPOINTS": profiles}
     subprocess.run(["sh", "-ec", filtering], cwd=tmp_path, env=environment, check=True)
     assert re.findall(r"system: (\w+)", (tmp_path / "targets.yaml").read_text(encoding="utf-8")) == read
+
+
+def test_the_page_names_services_and_volumes_and_archives_the_folders_that_they_are_mounted_on():
+    blocks = "\n".join(re.findall(r"^```\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
+    names = re.findall(r"docker compose (?:run|exec)(?: --?[\w-]+(?: tar\b)?)* ([\w-]+)", blocks)
+    assert len(names) >= 7 and set(names) <= set(services())
+    assert all(f"`{name}`" in PAGE for name in services())
+    table = PAGE.partition("| volume |")[2].partition("\n\n")[0]
+    named = {volume for volume in compose()["volumes"] if f"`{volume}`" in table}
+    assert all(volume.startswith("scratch") for volume in set(compose()["volumes"]) - named) and "`scratch*`" in table
+    text = PAGE.partition("## Back-up")[2]
+    archives = {mode: set(re.findall(rf"(mlflow|worker|keys|setup) (?:tar )?-C (\S+) -{mode}f", text)) for mode in "cx"}
+    assert len(archives["c"]) == 4 and archives["c"] == archives["x"]
+    for name, folder in archives["c"]:
+        assert any(volume.split(":")[1] == folder for volume in mounts(name)), name
+
+
+def test_secrets_and_labels_of_the_cluster_are_those_that_the_page_makes():
+    used = {"pliant-tls", "pliant-keys", "pliant-signing"}
+    assert set(re.findall(r"create secret (?:generic|tls) ([\w-]+)", PAGE)) == used
+    text = "\n".join(path.read_text(encoding="utf-8") for path in KUBERNETES.rglob("*.yaml"))
+    assert all(name in text for name in used)
+    labels = set(re.findall(r"kubectl label namespace \w+ ([\w-]+)=true", PAGE))
+    assert len(labels) == 3 and all(label in str(of_kind("NetworkPolicy")) for label in labels)

@@ -11,6 +11,7 @@ import subprocess
 import pytest
 
 from pliant.settings import PREFIX
+from pliant.version import VERSION
 from tests.deploy.stack import DEPLOY, compose, example, known_to_flows, services
 from tests.fixtures.places import ROOT
 
@@ -25,12 +26,6 @@ def lines(name):
     return [line for line in text.splitlines() if line and not line.startswith("#")]
 
 
-def built(name):
-    """Return the services whose image this Dockerfile makes."""
-    file = f"deploy/{name}/Dockerfile"
-    return [service for service in services().values() if service.get("build", {}).get("dockerfile") == file]
-
-
 @pytest.mark.parametrize("name", DOCKERFILES)
 def test_an_image_has_one_python_the_exact_pins_a_user_without_rights_and_his_folders(name):
     first, *rest = lines(name)
@@ -40,17 +35,14 @@ def test_an_image_has_one_python_the_exact_pins_a_user_without_rights_and_his_fo
     assert all(re.search(rf"\b{package}\b", installs[0]) for package in NEEDED.get(name, ()))
     (user,) = [line.split()[1] for line in rest if line.startswith("USER ")]
     folders = set(re.findall(r"(/\S+)", re.search(r"install --directory ([^&\n]*)", " ".join(rest))[1]))
-    for service in built(name):
+    made = f"deploy/{name}/Dockerfile"
+    for service in (each for each in services().values() if each.get("build", {}).get("dockerfile") == made):
         assert service["user"] == user
         assert {volume.split(":")[1] for volume in service["volumes"]} <= {*folders, "/var/tmp"}  # that is everybody's
 
 
-def test_the_images_of_the_stack_are_of_the_projects_version():
-    version = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
-    assert example()["IMAGE_TAG"] == version[1]
-
-
-def test_the_workers_image_takes_what_flows_import_and_sets_what_they_read():
+def test_the_workers_image_is_of_this_version_takes_what_flows_import_and_sets_what_they_read():
+    assert example()["IMAGE_TAG"] == VERSION
     rules = (DEPLOY / "worker" / "Dockerfile.dockerignore").read_text(encoding="utf-8").splitlines()
     taken = {rule.removeprefix("!") for rule in rules if rule.startswith("!")}
     assert rules[1] == "*" and all((ROOT / name).exists() for name in taken)

@@ -11,52 +11,47 @@ import pytest
 import yaml
 from jsonschema import Draft4Validator
 
-from tests.deploy.kustomize import documents
 from tests.deploy.stack import (
-    DEPLOY,
     KUBERNETES,
     OVERLAYS,
     SYSTEMS,
     check_settings,
-    container,
+    documents,
     manifests,
     named,
     of_kind,
     pod_environment,
     pods,
-    selected,
     services,
 )
+from tests.fixtures.places import ROOT
 
 ENDPOINTS = [*SYSTEMS, *(f"{system}-further" for system in SYSTEMS)]
-KUSTOMIZATIONS = sorted(
-    path.parent.relative_to(KUBERNETES).as_posix() for path in KUBERNETES.rglob("kustomization.yaml")
-)
+KUSTOMIZATIONS = sorted(KUBERNETES.rglob("kustomization.yaml"))
+KUSTOMIZE = next((words for words in (["kustomize", "build"], ["kubectl", "kustomize"]) if shutil.which(words[0])), [])
 
 
 def pod_of(name, overlay="base"):
-    (pod,) = [pod for other, _, pod in pods(overlay) if other == name]
-    return pod
+    """Return specification and container of a pod."""
+    ((pod, only),) = [(pod, only) for other, _, pod, only in pods(overlay) if other == name]
+    return pod, only
 
 
+def by_name(some):
+    return {(each["kind"], each["metadata"]["name"]): each for each in some}
+
+
+@pytest.mark.skipif(not KUSTOMIZE, reason="neither kustomize nor kubectl is here")
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_the_manifests_are_those_that_kustomize_renders(overlay):
-    commands = [["kustomize", "build"], ["kubectl", "kustomize"]]
-    command = next((command for command in commands if shutil.which(command[0])), None)
-    if command is None:
-        pytest.skip("neither kustomize nor kubectl is here")
-    done = subprocess.run([*command, str(KUBERNETES / overlay)], capture_output=True, text=True, check=True)
-
-    def by_name(documents):
-        return {(each["kind"], each["metadata"]["name"]): each for each in documents}
-
+    done = subprocess.run([*KUSTOMIZE, str(KUBERNETES / overlay)], capture_output=True, text=True, check=True)
     assert by_name(manifests(overlay)) == by_name(yaml.safe_load_all(done.stdout))
 
 
-@pytest.mark.parametrize("folder", KUSTOMIZATIONS)
-def test_a_kustomization_keeps_to_its_published_schema(folder):
-    schema = json.loads((DEPLOY.parent / "tests/deploy/schemas/kustomization.json").read_text(encoding="utf-8"))
-    (document,) = documents(KUBERNETES / folder / "kustomization.yaml")
+@pytest.mark.parametrize("path", KUSTOMIZATIONS, ids=lambda path: path.parent.name)
+def test_a_kustomization_keeps_to_its_published_schema(path):
+    schema = json.loads((ROOT / "tests/deploy/schemas/kustomization.json").read_text(encoding="utf-8"))
+    (document,) = documents(path)
     if document["kind"] == "Component":  # the schema knows the other kind alone; their fields are the same
         document = {**document, "apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization"}
     errors = [error.message for error in Draft4Validator(schema).iter_errors(document)]
@@ -75,29 +70,19 @@ def test_the_manifests_keep_to_the_published_schemas_of_kubernetes(overlay, vers
         kubernetes_validate.validate({**named("Service", "tokens"), "spek": {}}, version, strict=True)
 
 
-def unknown(value, model):
-    """Return the paths of what a model of KEDA's custom resources did not take from a manifest."""
-    kept = model.model_dump(by_alias=True, exclude_unset=True, mode="json")
-
-    def missing(mine, theirs, path):
-        if isinstance(mine, dict):
-            for key, each in mine.items():
-                yield from missing(each, theirs[key], f"{path}.{key}") if key in theirs else (f"{path}.{key}",)
-        elif isinstance(mine, list):
-            for number, (each, other) in enumerate(zip(mine, theirs, strict=True)):
-                yield from missing(each, other, f"{path}[{number}]")
-
-    return list(missing(value, kept, ""))
-
-
 def test_scaled_objects_keep_to_the_custom_resources_of_keda_and_scale_further_replicas_by_what_waits():
     keda = pytest.importorskip("cloudcoil.models.keda.v1alpha1", reason="pip install -e '.[dev]'")
+
+    def known(manifest):
+        """Return what a model of KEDA's custom resources takes from a manifest."""
+        return keda.ScaledObject.model_validate(manifest).model_dump(by_alias=True, exclude_unset=True, mode="json")
+
     scaled = of_kind("ScaledObject", "overlays/keda")
     assert {each["metadata"]["name"] for each in scaled} == set(SYSTEMS)
     wrong = {**scaled[0], "spec": {**scaled[0]["spec"], "poolingInterval": 1}}
-    assert unknown(wrong, keda.ScaledObject.model_validate(wrong)) == [".spec.poolingInterval"]
+    assert known(wrong) == scaled[0]
     for each in scaled:
-        assert unknown(each, keda.ScaledObject.model_validate(each)) == []
+        assert known(each) == each
         system, spec = each["metadata"]["name"], each["spec"]
         workload = named("Deployment", spec["scaleTargetRef"]["name"], "overlays/keda")
         assert workload["metadata"]["name"] == f"{system}-further"
@@ -110,8 +95,7 @@ def test_scaled_objects_keep_to_the_custom_resources_of_keda_and_scale_further_r
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_no_pod_has_more_rights_than_it_needs_and_all_have_limits_and_one_version(overlay):
-    for name, _, pod in pods(overlay):
-        only = container(pod)
+    for name, _, pod, only in pods(overlay):
         assert pod["serviceAccountName"] == "pliant" and pod["automountServiceAccountToken"] is False, name
         assert pod["enableServiceLinks"] is False, "else Kubernetes names variables that a service refuses"
         assert pod["securityContext"]["runAsNonRoot"] is True and pod["securityContext"]["runAsUser"] > 0
@@ -132,46 +116,45 @@ def test_no_pod_has_more_rights_than_it_needs_and_all_have_limits_and_one_versio
 
 
 @pytest.mark.parametrize("name", ENDPOINTS)
-def test_an_endpoint_is_probed_as_bentoml_has_it_and_ended_after_its_last_answers(name):
-    pod = pod_of(name)
-    only = container(pod)
+def test_an_endpoint_is_probed_as_bentoml_has_it_ended_after_its_last_answers_and_takes_its_variables(name):
+    pod, only = pod_of(name)
     assert only["startupProbe"]["httpGet"] == only["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "http"}
     assert only["livenessProbe"]["httpGet"] == {"path": "/livez", "port": "http"}
     assert only["ports"] == [{"name": "http", "containerPort": 3000}]
     pause = int(only["lifecycle"]["preStop"]["exec"]["command"][1])
     drained = int(only["args"][only["args"].index("--timeout-graceful-shutdown") + 1])
     assert pod["terminationGracePeriodSeconds"] > drained + pause
+    for overlay in OVERLAYS:
+        system = name.removesuffix("-further")
+        settings = check_settings(system, pod_environment(pod_of(name, overlay)[1], overlay))
+        assert settings.try_challengers == (name == system)
+        assert settings.device == ("cuda" if "gpu" in overlay else "cpu")
+        assert settings.allowed_hosts.split(",")[0] == system
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
-@pytest.mark.parametrize("name", ENDPOINTS)
-def test_a_service_accepts_the_variables_that_it_is_given(name, overlay):
-    settings = check_settings(name.removesuffix("-further"), pod_environment(pod_of(name, overlay), overlay))
-    assert settings.try_challengers == (not name.endswith("-further"))
-    assert settings.device == ("cuda" if "gpu" in overlay else "cpu")
-    assert settings.allowed_hosts.split(",")[0] == name.removesuffix("-further")
-
-
-def reached(labels, policies):
-    """Return the ports, and to whom, that a pod with these labels may reach, by the network policies."""
-    return {
-        (port["port"], next(iter(peer)))
-        for policy in policies
-        if selected(policy["spec"]["podSelector"], labels)
-        for rule in policy["spec"].get("egress", ())
-        for peer in rule["to"]
-        for port in rule["ports"]
-    }
+def selected(selector, labels):
+    """Whether a label selector of Kubernetes takes these labels."""
+    rules = selector.get("matchExpressions", ())
+    assert all(rule["operator"] == "In" for rule in rules)
+    return all(labels.get(rule["key"]) in rule["values"] for rule in rules) and all(
+        labels.get(key) == value for key, value in selector.get("matchLabels", {}).items()
+    )
 
 
 def test_endpoints_reach_the_registry_and_of_prefect_the_door_for_events_alone():
-    policies = of_kind("NetworkPolicy")
-    for name, labels, pod in pods():
-        ports = reached(labels, policies) - {(53, "namespaceSelector")}
+    for name, labels, _, only in pods():
+        ports = {
+            (port["port"], next(iter(peer)))
+            for policy in of_kind("NetworkPolicy")
+            if selected(policy["spec"]["podSelector"], labels)
+            for rule in policy["spec"].get("egress", ())
+            for peer in rule["to"]
+            for port in rule["ports"]
+        } - {(53, "namespaceSelector")}
         match labels["app.kubernetes.io/component"]:
             case "endpoint":
                 assert ports == {(5000, "namespaceSelector"), (4280, "podSelector")}, name
-                assert pod_environment(pod)["PREFECT_API_URL"] == "http://events:4280/api"
+                assert pod_environment(only)["PREFECT_API_URL"] == "http://events:4280/api"
             case "door":
                 assert ports == {(4200, "namespaceSelector")}
             case "flows":
@@ -179,13 +162,12 @@ def test_endpoints_reach_the_registry_and_of_prefect_the_door_for_events_alone()
 
 
 def test_the_worker_alone_holds_the_key_that_signs_and_nothing_unsigned_is_served():
-    holders = [name for name, _, pod in pods() if "pliant-signing" in json.dumps(pod["volumes"])]
-    assert holders == ["worker"]
-    assert pod_environment(pod_of("worker"))["PLIANT_SIGNING_KEY"] == "/signing/release.pem"
+    assert [name for name, _, pod, _ in pods() if "pliant-signing" in json.dumps(pod["volumes"])] == ["worker"]
+    assert pod_environment(pod_of("worker")[1])["PLIANT_SIGNING_KEY"] == "/signing/release.pem"
     for name in (*ENDPOINTS, "worker"):
-        pod = pod_of(name)
-        mounts = {mount["mountPath"]: mount["name"] for mount in container(pod)["volumeMounts"]}
-        assert mounts[pod_environment(pod)["PLIANT_TRUSTED_KEYS"]] == "trusted"
+        pod, only = pod_of(name)
+        mounts = {mount["mountPath"]: mount["name"] for mount in only["volumeMounts"]}
+        assert mounts[pod_environment(only)["PLIANT_TRUSTED_KEYS"]] == "trusted"
         assert {"name": "trusted", "configMap": {"name": "pliant-trusted"}} in pod["volumes"]
 
 
@@ -196,16 +178,14 @@ def test_the_ingress_leads_to_services_by_names_that_they_know():
         (path,) = rule["http"]["paths"]
         service = named("Service", path["backend"]["service"]["name"])
         assert path["backend"]["service"]["port"]["name"] == service["spec"]["ports"][0]["name"]
-        hosts = pod_environment(pod_of(service["metadata"]["name"]))["PLIANT_ALLOWED_HOSTS"].split(",")
+        hosts = pod_environment(pod_of(service["metadata"]["name"])[1])["PLIANT_ALLOWED_HOSTS"].split(",")
         assert rule["host"] in hosts
 
 
 @pytest.mark.parametrize("overlay", ["overlays/gpu", "overlays/gpu-keda"])
 def test_on_gpus_the_endpoints_and_the_worker_that_measures_for_them_have_one(overlay):
-    having = {name for name, _, pod in pods(overlay) if "nvidia.com/gpu" in container(pod)["resources"]["limits"]}
-    assert having == {*ENDPOINTS, "worker"}
-    for name in having:
-        pod = pod_of(name, overlay)
-        resources = container(pod)["resources"]
+    having = {name: (pod, only["resources"]) for name, _, pod, only in pods(overlay) if "nvidia" in str(only)}
+    assert set(having) == {*ENDPOINTS, "worker"}
+    for pod, resources in having.values():
         assert resources["limits"]["nvidia.com/gpu"] == resources["requests"]["nvidia.com/gpu"] == "1"
         assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in pod["tolerations"]
