@@ -268,10 +268,10 @@ def page() -> str:
     for metric, names in having.items():
         grouped.setdefault(tuple(names), []).append(metric)
     sections = [HEAD]
-    for names, metrics in sorted(grouped.items(), key=lambda item: -len(item[0])):
-        title = "Every system" if len(names) == len(listed) else ", ".join(names)
+    for owners, shown in sorted(grouped.items(), key=lambda item: -len(item[0])):
+        title = "Every system" if len(owners) == len(listed) else ", ".join(owners)
         sections.append(f"\n## {title}\n\n| metric | type, by labels | what |\n|---|---|---|\n")
-        for metric in metrics:
+        for metric in shown:
             kind = f"{metric.kind} by {', '.join(metric.labels)}" if metric.labels else metric.kind
             sections.append(f"| `{metric.name}` | {kind} | {text_of(metric)} |\n")
     return "".join(sections)
