@@ -139,7 +139,7 @@ def backup(context: Context) -> Measured:
 
 
 def follow(
-    heading: str, variables: Mapping[str, str], between: Callable[[], object] = servers.nothing, order: int = 1
+    heading: str, variables: Mapping[str, str], between: Callable[[], object] = lambda: None, order: int = 1
 ) -> list[Step]:
     """Run the commands below a heading of the page, and call `between` after each. `order`: -1 for the last one first.
 
