@@ -83,7 +83,7 @@ class Pipeline(ABC, Generic[C, U, R, S]):
     run_name: ClassVar[str] = ""
     naming: ClassVar[tuple[str, ...]]
     judge: ClassVar[Judge]
-    device_of: ClassVar[Callable[[Any], str]]
+    device_of: ClassVar[Callable[..., str]]
 
     @abstractmethod
     def load(self, progress: Progress) -> Sequence[U]:
@@ -206,9 +206,8 @@ class Pipeline(ABC, Generic[C, U, R, S]):
                 with bar(f"{name}: gate" if name else "gate") as progress:
                     verdict = type(self).judge(champion, challenger, config.gate, config.reference, progress)
                     progress(1, 1)
-                sides = challenger, champion or challenger
-                elsewhere = gate.other_device(*map(type(self).device_of, sides), config.other_device)
-                return gate.overruled(verdict, reason or elsewhere)
+                new, old = (type(self).device_of(side) for side in (challenger, champion or challenger))
+                return gate.overruled(verdict, reason or gate.other_device(new, old, config.other_device))
 
             return gated()
 

@@ -45,9 +45,10 @@ class Question:
 
 def live_packing() -> Packing:
     """Return the champion on the embedded corpus. Raises `RegistryError` without one."""
-    for packing in champions.champion_artifacts(settings.read(), "packing").values():
-        return packing
-    raise RegistryError("the registry holds no champion of the packing system: run `pliant train packing` first")
+    served: list[Packing] = list(champions.champion_artifacts(settings.read(), "packing").values())
+    if not served:
+        raise RegistryError("the registry holds no champion of the packing system: run `pliant train packing` first")
+    return served[0]
 
 
 def questions(seed: int = 0) -> list[Question]:

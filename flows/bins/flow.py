@@ -93,8 +93,8 @@ class BinsPipeline(Pipeline[BinsFlowConfig, Stream, StreamResults, Candidate]):
         plans = []
         for result in results:  # which static shapes are kept, in which precision, and what an engine could not do
             notes, arithmetic = result.bins.notes, result.latencies.notes.get("arithmetic", "")
-            told = describe(noted(Weighed, notes, "weighed")), arithmetic, *notes.get("fallbacks", ())
-            plans.append(f"- {result.name}: {'; '.join(filter(None, told))}")
+            sentences = describe(noted(Weighed, notes, "weighed")), arithmetic, *notes.get("fallbacks", ())
+            plans.append(f"- {result.name}: {'; '.join(filter(None, sentences))}")
         return f"The gate:\n\n{to_markdown(verdicts)}\n\nBins:\n\n" + "\n".join(plans)
 
 
