@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Generic, TypeVar
 
+from pliant import systems
 from pliant.errors import InputError, RegistryError
 from pliant.flows import config
-from pliant.flows.release import retried
+from pliant.flows.release import open_registry, retried
+from pliant.flows.settings import Settings
 from pliant.registry import codec
 from pliant.registry.codec import Artifact
 from pliant.registry.mlflow_store import CHAMPION, MlflowRegistry
@@ -62,6 +64,12 @@ def load_champions(
     return {
         published.name.removeprefix(prefix): Champion(artifact, published, system) for artifact, published in champions
     }
+
+
+def champion_artifacts(settings: Settings, system: str) -> dict[str, Any]:
+    """Return what is served now of a system, by task."""
+    champions = systems.system(system).part("flows", "champions").load_champions(open_registry(settings, system))
+    return {name: champion.artifact for name, champion in champions.items()}
 
 
 def fetch(

@@ -7,12 +7,14 @@ the data: those that come with Pliant are there to try it, quickly and without a
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import json
 import re
 import sys
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_type_hints
@@ -20,9 +22,10 @@ from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 from pydantic import Field, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from pliant.device import resolve_device
+from pliant.device import device_class, resolve_device, threads
 from pliant.errors import InputError
-from pliant.settings import expected, shown
+from pliant.precision import check_precision
+from pliant.settings import Count, expected, shown
 
 T = TypeVar("T")
 Source = Path | Mapping[str, Any] | None
@@ -31,6 +34,28 @@ Source = Path | Mapping[str, Any] | None
 Seed = Annotated[int, Field(ge=0)]
 TYPES = re.compile(r"int|float|str|bool|constrained-\w+|literal\[.*\]")  # where a value may be of several
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # of a task, a level, a stream: part of a registered model's name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowConfig:
+    """What the settings of every flow have. `threads`: torch's when profiling and serving on CPU."""
+
+    device: str = "auto"  # the GPU where there is one, else the CPU
+    other_device: bool = False  # whether a release may replace a champion of another class of device
+    threads: Count = 1
+    seed: Seed = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "device", resolve_device(self.device))
+
+
+@dataclass(frozen=True, slots=True)
+class GateConfig:
+    """`tolerance`: share of the champion's simulated utility that a challenger may fall short by (noise of the draws)."""
+
+    seeds: Count = 3
+    tolerance: float = 0.005
+    below_linear: bool | None = None  # whether a model that is worse than a linear one may pass; None: of embedded data
 
 
 def read(kind: type[T], source: Source = None, overrides: Mapping[str, Any] | None = None) -> T:
@@ -45,11 +70,6 @@ def read(kind: type[T], source: Source = None, overrides: Mapping[str, Any] | No
     except ValidationError as error:
         file = source if isinstance(source, Path) else None
         raise _refusal(kind, error.errors(include_url=False), file) from error
-
-
-def resolve(flow_config: Any) -> None:
-    """Replace the device "auto" of a flow's frozen settings by the device of this machine that it stands for."""
-    object.__setattr__(flow_config, "device", resolve_device(flow_config.device))
 
 
 def parse_addresses(addresses: Any) -> list[dict[str, Any]]:
@@ -130,3 +150,33 @@ def pretrained() -> str:
     advice = ": starting from random weights, which need many more texts; name a model's folder (path:FOLDER)"
     print(f"Start: {sentence}{'' if address else advice}.", file=sys.stderr)  # noqa: T201
     return address
+
+
+def check_device(config: Any) -> None:
+    """Check before anything is trained that the device can do what a flow's config asks of it.
+
+    Raises `InputError` for a device that is not there, and for a precision anywhere in the config that it does not have.
+    """
+    configured_class(config)
+    for field, precision in _precisions(config):
+        check_precision(precision, config.device, field)
+
+
+def configured_class(config: Any) -> str:
+    """Return the class of the configured device with the configured threads. Raises `InputError` without that device."""
+    with threads(config.threads):
+        return device_class(config.device)
+
+
+def _precisions(part: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield every field of the name precision, with its path from the top, such as ("foundation.precision", "auto")."""
+    if isinstance(part, tuple):
+        for index, each in enumerate(part):
+            yield from _precisions(each, f"{path}[{index}]")
+    elif dataclasses.is_dataclass(part):
+        for field in dataclasses.fields(part):
+            inner, where = getattr(part, field.name), f"{path}.{field.name}".lstrip(".")
+            if field.name == "precision":
+                yield where, inner
+            else:
+                yield from _precisions(inner, where)

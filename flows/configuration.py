@@ -115,12 +115,7 @@ def of_task(project: Settings, system: str, model: str) -> Configuration:
 
 
 def to_keep(
-    project: Settings,
-    system: str,
-    given: Configuration,
-    models: Sequence[str],
-    new_task: bool,
-    naming: Sequence[str],
+    project: Settings, system: str, given: Configuration, models: Sequence[str], new_task: bool, naming: Sequence[str]
 ) -> dict[str, str]:
     """Return what a release is to keep: the registered model of each task -> the configuration, as JSON.
 

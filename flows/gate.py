@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from pliant.flows.config import is_embedded
@@ -26,6 +26,16 @@ class Judged(Generic[Side]):
     reason: str
     challenger: Side
     champion: Side | None = None
+
+
+def judged(worse: str, good: str, challenger: Side, champion: Side | None = None) -> Judged[Side]:
+    """Return the verdict for a reason why the challenger is rejected, empty where it passes, and one why it passes."""
+    return Judged(not worse, worse or good, challenger, champion)
+
+
+def overruled(verdict: Judged[Side], refusal: str) -> Judged[Side]:
+    """Return the verdict, or a rejection where there is a reason to refuse whatever the figures say."""
+    return replace(verdict, passed=False, reason=refusal) if refusal else verdict
 
 
 def rejection(acceptable: bool, challenger: str, champion: str) -> str:

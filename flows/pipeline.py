@@ -1,7 +1,8 @@
-"""A system's flow: its stages, then the gate, publication and cleaning. Knows no system.
+"""A system's flow under Prefect: its stages, then the gate, publication and cleaning. Knows no system.
 
 What is common to all flows is here; what is particular to one is a subclass of `Pipeline` (flows/SYSTEM/flow.py). A second
-run with nothing changed trains and measures nothing, since the results of stages are kept (flows/stage.py).
+run with nothing changed trains and measures nothing, since the results of stages are kept (flows/stage.py). Every flow and
+every task has a time limit (flows/watch/deployments.py).
 """
 
 from __future__ import annotations
@@ -10,22 +11,27 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, ParamSpec, Protocol, TypeVar
 
-from prefect import Flow, State
-from prefect.artifacts import create_table_artifact
+from prefect import Flow, State, Task, flow, task
+from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from prefect.cache_policies import NO_CACHE
 from prefect.states import Completed
 
 from pliant import systems
-from pliant.flows import configuration, gate, settings
+from pliant.errors import RefusedError, RegistryError
+from pliant.flows import configuration, gate, retention, settings
+from pliant.flows.config import check_device
 from pliant.flows.configuration import Configuration
-from pliant.flows.device import check_device
 from pliant.flows.gate import Judged
 from pliant.flows.progress import stage as bar
-from pliant.flows.release import Publication, Release, merged, open_registry, publication
+from pliant.flows.release import OUTAGE_WAITS, Publication, Release, merged, open_registry, publication
 from pliant.flows.stage import A, Run, Stage, StageResult
-from pliant.flows.tasks import RETRIED_DOWNLOAD, clean, limited_task, publish_task, show_release, system_flow
+from pliant.flows.watch import deployments
+from pliant.flows.watch.notify import emit_champion
+from pliant.flows.watch.triggered import triggered
 from pliant.progress import Progress
+from pliant.registry.mlflow_store import MlflowRegistry
 from pliant.registry.store import FolderStore
 from pliant.training.linear import LinearComparison
 
@@ -37,6 +43,8 @@ class Named(Protocol):
     def name(self) -> str: ...
 
 
+P = ParamSpec("P")
+T = TypeVar("T")
 C = TypeVar("C")
 """A system's settings of the flow."""
 U = TypeVar("U", bound=Named)
@@ -49,8 +57,7 @@ Verdicts = Mapping[str, Judged[Any]]
 Compared = tuple[str, str, LinearComparison]
 """A model's name, the address of its data, and how it does beside a linear model."""
 Judge = Callable[..., Judged[Any]]
-"""Takes champion and challenger, the settings of the gate and of the reference load, a callback of progress, whether the
-challenger may be of another class of device, and why it is rejected anyway, if it is."""
+"""Takes champion and challenger, the settings of the gate and of the reference load, and a callback of progress."""
 Shown = tuple[list[dict[str, Any]], str, str]
 """A table's rows, its key and its description."""
 
@@ -59,20 +66,24 @@ Shown = tuple[list[dict[str, Any]], str, str]
 class Pipeline(ABC, Generic[C, U, R, S]):
     """A run of a system's flow with one configuration. `run` gives the results of stages.
 
-    `system`: its name, and that of the flow; `model`: prefix of the registered models that stand for its tasks; `loading`:
-    what is read first; `run_name`: of the run in MLflow, if it is another than the system's;
-    `naming`: keys of a configuration that say which tasks are trained; `judge`: the gate.
+    `system`: its name, and that of the flow; `model`: prefix of the registered models that stand for its tasks; `learns`:
+    whether from labels that clients of a service report; `loading`: what is read first; `run_name`: of the run in MLflow, if
+    it is another than the system's; `naming`: keys of a configuration that say which tasks are trained; `judge`: the gate,
+    and `device_of`: the class of device that one of its sides was measured on. A challenger of another class than the
+    champion's, or worse than a linear model, is rejected whatever `judge` says.
     """
 
     config: C
     run: Run
 
     system: ClassVar[str]
+    learns: ClassVar[bool] = False
     model: ClassVar[str]
     loading: ClassVar[str] = "texts"
     run_name: ClassVar[str] = ""
     naming: ClassVar[tuple[str, ...]]
     judge: ClassVar[Judge]
+    device_of: ClassVar[Callable[..., str]]
 
     @abstractmethod
     def load(self, progress: Progress) -> Sequence[U]:
@@ -89,6 +100,10 @@ class Pipeline(ABC, Generic[C, U, R, S]):
     @abstractmethod
     def register(self, published: Publication, result: R) -> list[str]:
         """Log and register one result, and return the names of its models, those that name others last."""
+
+    @property
+    def registry(self) -> MlflowRegistry:
+        return open_registry(settings.read(), self.system)
 
     def tables(self, results: Sequence[R]) -> list[Shown]:
         """Return what Prefect's UI shows of the results."""
@@ -124,12 +139,13 @@ class Pipeline(ABC, Generic[C, U, R, S]):
 
     @classmethod
     def beneath(cls, values: Mapping[str, Any], home: Path) -> dict[str, Any]:
-        """Return what a nightly run adds to a configuration's values where these say nothing of it.
+        """Return what a nightly run adds to a configuration's values where these say nothing of it: where labels are.
 
         `home`: PLIANT_HOME of the system's service.
         """
-        del values, home
-        return {}
+        if not cls.learns or "feedback" in values:
+            return {}
+        return {"feedback": {"outcomes": str(home / "outcomes" / cls.system)}}
 
     @classmethod
     def flow(cls) -> Flow[..., dict[str, Any]]:
@@ -188,10 +204,10 @@ class Pipeline(ABC, Generic[C, U, R, S]):
             def gated() -> Judged[Any]:
                 config: Any = self.config
                 with bar(f"{name}: gate" if name else "gate") as progress:
-                    asides = progress, config.other_device, reason
-                    verdict = type(self).judge(champion, challenger, config.gate, config.reference, *asides)
+                    verdict = type(self).judge(champion, challenger, config.gate, config.reference, progress)
                     progress(1, 1)
-                return verdict
+                new, old = (type(self).device_of(side) for side in (challenger, champion or challenger))
+                return gate.overruled(verdict, reason or gate.other_device(new, old, config.other_device))
 
             return gated()
 
@@ -218,8 +234,8 @@ class Pipeline(ABC, Generic[C, U, R, S]):
         self, results: Sequence[R], verdicts: Verdicts, kept: Mapping[str, str], progress: Progress
     ) -> Release:
         """As `publish`, outside of a task; `progress` ends at 1 of 1."""
-        registry, name = open_registry(settings.read(), self.system), self.run_name or self.system
-        with publication(registry, name, self.parameters(), self.report(verdicts), kept) as publishing:
+        name, report = self.run_name or self.system, self.report(verdicts)
+        with publication(self.registry, name, self.parameters(), report, kept) as publishing:
             passed: list[str] = []
             for done, result in enumerate(results, start=1):
                 names = self.register(publishing, result)
@@ -245,3 +261,51 @@ def tasks(store: FolderStore) -> Run:
         return result
 
     return run
+
+
+def system_flow(name: str, system: str) -> Callable[[Callable[P, dict[str, Any]]], Flow[P, dict[str, Any]]]:
+    """A flow that releases a system; its parameter `reason` says why an alarm started it (flows/watch/triggered.py)."""
+
+    def decorate(function: Callable[P, dict[str, Any]]) -> Flow[P, dict[str, Any]]:
+        seconds = deployments.read_limits().flow
+        return flow(name=name, validate_parameters=True, timeout_seconds=seconds)(triggered(system, function))
+
+    return decorate
+
+
+def limited_task(name: str, **more: Any) -> Callable[[Callable[P, T]], Task[P, T]]:
+    """A task with a time limit. Prefect keeps no result of it: what a stage makes is in the store."""
+    return task(
+        name=name, timeout_seconds=deployments.read_limits().task, cache_policy=NO_CACHE, persist_result=False, **more
+    )
+
+
+def publish_task(name: str = "publish") -> Callable[[Callable[P, T]], Task[P, T]]:
+    """A task that writes to the registry, and is tried again where that is busy, or away for less than a minute or so."""
+    waits = list(OUTAGE_WAITS)
+    return limited_task(name, retries=len(waits), retry_delay_seconds=waits, retry_condition_fn=is_transient)
+
+
+def is_transient(task: Any, run: Any, state: Any) -> bool:
+    """Whether a failure may pass by itself, such as a busy registry; not bad input. The hub's client retries by itself."""
+    del task, run
+    error = state.result(raise_on_failure=False)
+    return isinstance(error, RegistryError | OSError) and not isinstance(error, RefusedError)
+
+
+RETRIED_DOWNLOAD: Mapping[str, Any] = {"retries": 2, "retry_delay_seconds": 5, "retry_condition_fn": is_transient}
+
+
+def show_release(system: str, summary: str, released: Release) -> None:
+    """Show in Prefect's UI what was released, and emit the event of a new champion; `summary`: what the gate said."""
+    outcome = "promoted" if released.promoted else "not promoted"
+    lines = [f"- `{name}` version {version}" for name, version in released.versions.items()]
+    text = "\n".join([f"# {system}: {outcome}", "", summary, "", *lines])
+    create_markdown_artifact(text, key=f"{system}-release", description="What the gate said and what was published")
+    emit_champion(system, released)
+
+
+@limited_task("clean")
+def clean(system: str) -> None:
+    """Remove what is no longer needed; the last stage of every flow."""
+    retention.after_flow(settings.read(), system)

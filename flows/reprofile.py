@@ -12,10 +12,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from pliant.errors import RegistryError
+from pliant.errors import DeviceError, RegistryError
 from pliant.flows import settings
 from pliant.flows.champions import A, Champion
-from pliant.flows.device import check_replaces
+from pliant.flows.config import FlowConfig, configured_class
 from pliant.flows.progress import shares
 from pliant.flows.release import commit, open_registry, publish_champion
 from pliant.progress import Progress
@@ -41,7 +41,8 @@ class Profiled:
 def reprofile(
     system: str,
     champions: Mapping[str, Champion[A]],
-    here: str,
+    device: str,
+    threads: int,
     device_of: Callable[[A], str],
     measure: Callable[[Champion[A], Progress], Profiled],
     progress: Progress,
@@ -49,17 +50,31 @@ def reprofile(
 ) -> dict[str, int]:
     """Measure every champion anew, show what came of it, and return the version published of each.
 
-    `here`: the class of this device; `device_of`: that of a champion. Raises `RegistryError` where there is none, and
+    `device_of`: the class of device of a champion. Raises `RegistryError` where there is none, and
     `DeviceError` for another class of device than a champion was measured on, unless `other_device` is set.
     """
     if not champions:
         raise RegistryError(f"the registry holds no champion of {system}: run `pliant train {system}` first")
+    here = configured_class(FlowConfig(device=device, threads=threads))
     for name, champion in champions.items():
         check_replaces(name, here, device_of(champion.artifact), other_device)
     return {
         name: publish(system, name, measure(champion, part))
         for (name, champion), part in shares(progress, champions.items())
     }
+
+
+def check_replaces(name: str, present: str, champion: str, allowed: bool) -> None:
+    """Raise `DeviceError` where a profile of the class `present` would replace the champion of another class.
+
+    `name`: of what is profiled. Called before anything is measured.
+    """
+    if present != champion and not allowed:
+        raise DeviceError(
+            f"the champion of {name} was measured on {champion}, and this device is {present}: its profile would replace "
+            "that one, and services on the other class would refuse it; name the other device (--device, --threads), or "
+            "replace it all the same (--other-device)"
+        )
 
 
 def publish(system: str, name: str, profiled: Profiled) -> int:

@@ -51,9 +51,11 @@ def survey(settings: Settings, keep: FlowSettings, names: Iterable[str]) -> list
         unneeded = mlflow_retention.unneeded(registry, prefix(name), keep.keep_versions, keep.keep_days)
         for item in unneeded:
             items.append(Item(item.name, item.size, item.reason, partial(mlflow_retention.remove, registry, item)))
-        if (system := systems.system(name)).has("flows", "retention"):
+        system = systems.system(name)
+        part = system.part("flows", "champions") if system.has("flows", "champions") else None
+        if hasattr(part, "FOLDERS"):
             going = {item.ids[:2] for item in unneeded if item.kind == "version"}
-            unused = unused_folders(settings, registry, name, system.part("flows", "retention"), going)
+            unused = unused_folders(settings, registry, name, part, going)
             items += [_folder(folder, "no version needs it") for folder in unused]
     items += _stored(settings.store, keep)
     return items + [_folder(path, "its process was killed") for path in temporary.abandoned()]

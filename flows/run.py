@@ -28,7 +28,7 @@ Flow = Callable[..., Any]
 
 
 @contextmanager
-def with_prefect(project: Settings, port: int = 0, meanwhile: Callable[[], object] = servers.nothing) -> Iterator[str]:
+def with_prefect(project: Settings, port: int = 0, meanwhile: Callable[[], object] = lambda: None) -> Iterator[str]:
     """Give the address of a Prefect server: the one that PREFECT_API_URL names, else one of our own for this context.
 
     `meanwhile` is called while our own starts, which takes seconds: it may import what is needed next, Prefect included.

@@ -35,12 +35,8 @@ def free_port(preferred: int = 0) -> int:
     raise PliantError("no port of this machine is free")
 
 
-def nothing() -> None:
-    """Do nothing, where nothing is to be done meanwhile."""
-
-
 @contextmanager
-def prefect_server(settings: Settings, port: int, meanwhile: Callable[[], object] = nothing) -> Iterator[str]:
+def prefect_server(settings: Settings, port: int, meanwhile: Callable[[], object] = lambda: None) -> Iterator[str]:
     """Run a Prefect server, with its database under `settings.home`, and give its address.
 
     `meanwhile` is called while it starts.
@@ -71,7 +67,7 @@ def running(
     environment: Mapping[str, str],
     health: str,
     home: Path,
-    meanwhile: Callable[[], object] = nothing,
+    meanwhile: Callable[[], object] = lambda: None,
 ) -> Iterator[None]:
     """Run a server, whose output goes to a log in `home`, while the context lasts; it is up when `health` answers 200."""
     path = home / "logs" / f"{name.lower()}.log"

@@ -17,6 +17,8 @@ from inspect import signature
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
+from pydantic import TypeAdapter
+
 from pliant.errors import RegistryError
 from pliant.flows.closure import Entry, closure, libraries
 from pliant.flows.progress import stage as progress_of
@@ -24,7 +26,13 @@ from pliant.registry.codec import Artifact
 from pliant.registry.store import FolderStore
 
 A = TypeVar("A", bound=Artifact)
+T = TypeVar("T")
 Notes = Mapping[str, Any]
+
+
+def noted(kind: type[T], notes: Notes, name: str) -> T:
+    """Return the value that a stage's notes, which are plain JSON, hold under a name."""
+    return TypeAdapter(kind).validate_python(notes[name])
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from pliant.benchmarks.endpoint import serving_each
 from pliant.benchmarks.load_generator import Form, Parsed, capacity, replay, turns, warm
 from pliant.bins.artifact import Bins
 from pliant.errors import RegistryError
-from pliant.flows.bins import champions
+from pliant.flows import champions
 from pliant.flows.settings import Settings
 from pliant.protocol import Request
 from pliant.report import Observation, summarise
@@ -96,7 +96,7 @@ class Compared:
 
 def demo(project: Settings, console: Console) -> Comparison:
     """Print the comparison and point at the picture. Raises `RegistryError` without a champion on the embedded corpus."""
-    artifacts = champions.champion_artifacts(project)
+    artifacts = champions.champion_artifacts(project, "bins")
     bins = next((each for name, each in artifacts.items() if name in docstrings.TASKS), None)
     if bins is None:
         missing = "the registry holds no champion of the bins system on an embedded corpus"

@@ -23,7 +23,7 @@ from pliant.benchmarks.load_generator import Form, Parsed, Reply, capacity, late
 from pliant.cascade.artifact import Cascade
 from pliant.errors import RegistryError
 from pliant.flows import settings
-from pliant.flows.cascade.champions import champion_artifacts
+from pliant.flows.champions import champion_artifacts
 from pliant.progress import Progress, silent
 from pliant.protocol import Request
 from pliant.report import Observation, Report, summarise
@@ -158,7 +158,7 @@ def compare(
 
 def live_cascade() -> tuple[Cascade, TextData]:
     """Return the champion of the first embedded task, and its data. Raises `RegistryError` without one."""
-    champions = champion_artifacts(settings.read())
+    champions = champion_artifacts(settings.read(), "cascade")
     for cascade in champions.values():
         for task in docstrings.TASKS:
             data = docstrings.load(task, cascade.task)

@@ -26,8 +26,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pliant.benchmarks.endpoint import processes, processor_seconds, serving_each
 from pliant.benchmarks.load_generator import Form, Parsed, Reply, capacity, replay, turns, warm
 from pliant.errors import RegistryError
-from pliant.flows import settings
-from pliant.flows.packing import champions
+from pliant.flows import champions, settings
 from pliant.packing.artifact import Packing
 from pliant.progress import Progress, share, silent
 from pliant.protocol import Request
@@ -46,9 +45,10 @@ class Question:
 
 def live_packing() -> Packing:
     """Return the champion on the embedded corpus. Raises `RegistryError` without one."""
-    for packing in champions.champion_artifacts(settings.read()).values():
-        return packing
-    raise RegistryError("the registry holds no champion of the packing system: run `pliant train packing` first")
+    served: list[Packing] = list(champions.champion_artifacts(settings.read(), "packing").values())
+    if not served:
+        raise RegistryError("the registry holds no champion of the packing system: run `pliant train packing` first")
+    return served[0]
 
 
 def questions(seed: int = 0) -> list[Question]:

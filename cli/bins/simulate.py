@@ -27,7 +27,7 @@ from pliant.bins.simulated import ReferenceConfig, SimulatedBins, capacity, refe
 from pliant.cli import loads
 from pliant.errors import InputError, RegistryError
 from pliant.flows import settings
-from pliant.flows.bins.champions import champion_artifacts
+from pliant.flows.champions import champion_artifacts
 from pliant.protocol import Request
 from pliant.report import observations, summarise
 from pliant.simulator import simulate
@@ -50,7 +50,7 @@ def run(args: Namespace) -> None:
     """`pliant simulate bins`: print a table, one line a scheme. Raises `InputError`; without a champion `RegistryError`."""
     project = settings.read()
     settings.prepare(project)
-    streams = list(champion_artifacts(project).values())
+    streams = list(champion_artifacts(project, "bins").values())
     if not streams:
         raise RegistryError("the registry holds no champion of the bins system: run `pliant train bins` first")
     dispatch = args.dispatch or DEFAULT

@@ -40,7 +40,7 @@ def _measure(
     home: Path, interpreter: Any, config: PackingFlowConfig, generator: Generator, progress: Progress
 ) -> Measured:
     """Measure vLLM's iterations with the memory of the settings, in pages that vLLM has. It moves nothing to the host."""
-    from pliant.flows.device import configured_class
+    from pliant.flows.config import configured_class
     from pliant.flows.packing.stages import Measured, fitting_memory, on_device, token_bytes
     from pliant.packing.scheduling.iteration_cost import fit
     from pliant.profiling.packing.steps import states

@@ -17,8 +17,8 @@ from pliant.cli import loads
 from pliant.errors import InputError
 from pliant.flows import settings
 from pliant.flows.champions import load_champions
-from pliant.flows.device import configured_class
-from pliant.flows.gate import FIRST, Judged, other_device, rejection
+from pliant.flows.config import configured_class
+from pliant.flows.gate import FIRST, Judged, judged, rejection
 from pliant.flows.pipeline import Pipeline
 from pliant.flows.release import Publication, open_registry
 from pliant.flows.stage import Notes, Stage, StageResult
@@ -59,30 +59,24 @@ TASK = Stage(
 
 
 def judge(
-    champion: Task | None,
-    challenger: Task,
-    config: GateConfig,
-    load: float,
-    _progress: Progress,
-    any_device: bool,
-    below_linear: str,
+    champion: Task | None, challenger: Task, config: GateConfig, load: float, _progress: Progress
 ) -> Judged[Report]:
     """Replay a load that is too much for all words with both: the challenger may earn no less."""
     rng, rate = np.random.default_rng(0), load * (champion or challenger).latency.throughput(WORDS[-1], BATCHES[-1])
     offered = requests(poisson(rate, 5000 / rate, rng), [RequestKind(challenger.name, 0.1, 1.0)], rng)
     new = simulated(challenger, offered, seed=1)
     if champion is None:
-        return Judged(not below_linear, below_linear or FIRST, new)
+        return judged("", FIRST, new)
     old = simulated(champion, offered, seed=1)
     good, earned = new.utility >= (1 - config.tolerance) * old.utility, f"it earns {new.utility:.0f}"
-    worse = below_linear or other_device(challenger.device, champion.device, any_device)
-    worse = worse or rejection(good, earned, f"{old.utility:.0f}")
-    return Judged(not worse, worse or f"{earned}, the champion {old.utility:.0f}", new, old)
+    worse = rejection(good, earned, f"{old.utility:.0f}")
+    return judged(worse, f"{earned}, the champion {old.utility:.0f}", new, old)
 
 
 class WordsPipeline(Pipeline[WordsConfig, TextData, Trained, Task]):
     system, model, naming = "words", MODEL, ("data",)
     judge = staticmethod(judge)
+    device_of = staticmethod(lambda task: task.device)
 
     def load(self, _progress: Progress) -> list[TextData]:
         return [texts.load(self.config.data, limit=self.config.limit)]

@@ -1,17 +1,21 @@
-"""The champions of the bins system in the registry, and what their versions remember of how they were made."""
+"""The champions of the bins system in the registry, how they were made, and which compiled files they need."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from pliant.bins.artifact import Bins, Encoder
+from pliant.bins.runtimes.cache import cache_folder
 from pliant.flows import champions
 from pliant.flows.bins.config import EdgesConfig, EngineConfig
 from pliant.flows.champions import Champion, fetch
-from pliant.flows.release import TRAINING, open_registry, retried
+from pliant.flows.release import TRAINING, retried
 from pliant.flows.settings import Settings
 from pliant.profiling.bins.latency import LatencyConfig
+from pliant.registry import codec
 from pliant.registry.mlflow_store import MlflowRegistry
 from pliant.registry.names import BINS_ENCODER, BINS_PREFIX
 
@@ -19,6 +23,9 @@ VERSION = "pliant.encoder"
 """Tag of a version of bins: the number of the version of its encoder's model."""
 SCORE = "pliant.score"
 """Tag of a version of bins: the test score of its encoder in the precision of the bins, as JSON; null without a test."""
+
+FOLDERS = "compiled/*/*/*"
+"""Compiled files in PLIANT_HOME, which go with the versions that need them (flows/retention.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +51,6 @@ def load_champions(registry: MlflowRegistry) -> dict[str, Champion[Bins]]:
     return champions.load_champions(registry, "bins", Bins, BINS_PREFIX, BINS_ENCODER)
 
 
-def champion_artifacts(settings: Settings) -> dict[str, Bins]:
-    """Return the bins that are served now, by stream."""
-    return {name: champion.artifact for name, champion in load_champions(open_registry(settings, "bins")).items()}
-
-
 def fetch_encoder(registry: MlflowRegistry, champion: Champion[Bins]) -> tuple[Encoder, int]:
     """Return the encoder that the bins were chosen for, and its version. Raises `RegistryError`, `ArtifactError`."""
     bins, version = champion.artifact, champion.version(VERSION)
@@ -70,3 +72,14 @@ def fetch_float32_score(registry: MlflowRegistry, champion: Champion[Bins]) -> S
     encoder = retried(lambda: registry.fetch(name, version))[1] if version else None
     notes = json.loads(encoder.tags.get(TRAINING, "{}")) if encoder else {}
     return Score(**notes["score"]) if "score" in notes else None
+
+
+def used(settings: Settings, registry: MlflowRegistry, name: str, number: int) -> Iterator[Path]:
+    """Yield the folders of compiled files that a version needs."""
+    if name.startswith(BINS_ENCODER) or not name.startswith(BINS_PREFIX):
+        return
+    folder, published = registry.fetch(name, number)
+    bins = codec.load(Bins, folder, published.digest)
+    registry.discard(folder)
+    cache = cache_folder(settings.home, bins.encoder, bins.device_class)
+    yield from (cache / Path(file).parts[0] for file in bins.files)

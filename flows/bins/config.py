@@ -131,25 +131,19 @@ class EngineConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class GateConfig:
+class GateConfig(config.GateConfig):
     """`tolerance`: of the share answered in time and of the tested accuracy, and as a share of the mean latency."""
 
-    seeds: Count = 3
     tolerance: float = 0.01
     workers: Count = 2
-    below_linear: bool | None = None  # whether a model that is worse than a linear one may pass; None: of embedded data
 
 
 @dataclass(frozen=True, slots=True)
-class BinsFlowConfig:
-    """`threads`: of a runtime on a CPU, when profiling and serving."""
+class BinsFlowConfig(config.FlowConfig):
+    """`threads`: also of a runtime on a CPU."""
 
     streams: Annotated[tuple[StreamConfig, ...], Field(min_length=1)] = (StreamConfig(),)
     embedded: EmbeddedConfig = field(default_factory=EmbeddedConfig)
-    device: str = "auto"  # the GPU where there is one, else the CPU
-    other_device: bool = False  # whether a release may replace a champion of another class of device
-    threads: Count = 1
-    seed: config.Seed = 0
     arithmetic: ArithmeticConfig = field(default_factory=ArithmeticConfig)
     engine: EngineConfig = field(default_factory=EngineConfig)
     # Long launches scatter little, and would take most of the time.
@@ -160,7 +154,7 @@ class BinsFlowConfig:
     reference: ReferenceConfig = field(default_factory=lambda: ReferenceConfig(seconds=1.0))
 
     def __post_init__(self) -> None:
-        config.resolve(self)
+        config.FlowConfig.__post_init__(self)
         if self.engine.engine != AUTO:
             check_device(self.engine.engine, self.device)
 

@@ -6,17 +6,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pliant.bins.runtimes.cache import cache_folder, verify
+from pliant.errors import ArtifactError
 from pliant.flows import settings
 from pliant.flows.arithmetic import half_of
 from pliant.flows.bins import publish
 from pliant.flows.bins.champions import Score, fetch_score, load_champions
 from pliant.flows.bins.config import BinsFlowConfig
 from pliant.flows.bins.gate import Candidate, judge
-from pliant.flows.bins.plan import describe
-from pliant.flows.bins.stages import Stream, StreamResults, load_streams, run_stream
+from pliant.flows.bins.plan import Weighed, describe
+from pliant.flows.bins.stages import BINS, ENCODER, LATENCIES, LENGTHS, Stream, StreamResults, load_streams
 from pliant.flows.gate import to_markdown
 from pliant.flows.pipeline import Compared, Pipeline, Shown, Verdicts
-from pliant.flows.release import Publication, open_registry
+from pliant.flows.release import Publication
+from pliant.flows.stage import noted
 from pliant.flows.watch.deployments import Nightly
 from pliant.progress import Progress
 from pliant.registry.names import BINS_PREFIX
@@ -27,20 +30,35 @@ class BinsPipeline(Pipeline[BinsFlowConfig, Stream, StreamResults, Candidate]):
     model = BINS_PREFIX
     naming = ("streams", "data", "encoder")
     judge = staticmethod(judge)
+    device_of = staticmethod(lambda side: side.bins.device_class)
 
     def load(self, progress: Progress) -> list[Stream]:
         half_of(self.config.arithmetic, self.config.device)
         return load_streams(self.config, progress)
 
     def make(self, unit: Stream) -> StreamResults:
-        return run_stream(self.run, self.config, unit, settings.read().home)
+        """As the pipeline says. What has lost its compiled files is compiled, measured and chosen again."""
+        run, config, home = self.run, self.config, settings.read().home
+        encoder = run(ENCODER, config, unit)
+        lengths = run(LENGTHS, config, unit, encoder)
+        latencies = run(LATENCIES, config, unit, encoder, home)
+        bins = run(BINS, config, unit, encoder, lengths, latencies, home)
+        plan = bins.load()
+        try:  # whether the compiled files that these bins vouch for are there, unaltered
+            verify(cache_folder(home, plan.encoder, plan.device_class), plan.files)
+        except ArtifactError:
+            for gone in (latencies, bins):
+                gone.store.remove(gone.key)
+            latencies = run(LATENCIES, config, unit, encoder, home)
+            bins = run(BINS, config, unit, encoder, lengths, latencies, home)
+        repeats = str(unit.data.repeats) if unit.data and unit.data.repeats else None
+        return StreamResults(unit.name, encoder.noted(repeats=repeats), lengths, latencies, bins)
 
     def compared(self, unit: Stream, result: StreamResults) -> list[Compared]:
         return [(f"the encoder of {result.name}", unit.config.data, result.linear)] if result.linear else []
 
     def sides(self, results: Sequence[StreamResults]) -> Iterator[tuple[Candidate | None, Candidate]]:
-        registry = open_registry(settings.read(), "bins")
-        champions = load_champions(registry)
+        registry, champions = self.registry, load_champions(self.registry)
         for result in results:
             champion, score = champions.get(result.name), result.noted("score")
             present = Candidate(champion.artifact, fetch_score(registry, champion)) if champion else None
@@ -67,20 +85,17 @@ class BinsPipeline(Pipeline[BinsFlowConfig, Stream, StreamResults, Candidate]):
                 "kept": trial.kept,
             }
             for result in results
-            for trial in publish.weighed_of(result.bins.notes)
+            for trial in noted(Weighed, result.bins.notes, "weighed")
         ]
         return [(rows, "bins-shapes", "Static shapes against the dynamic runtime")]
 
     def summary(self, results: Sequence[StreamResults], verdicts: Verdicts) -> str:
-        plans = "\n".join(f"- {result.name}: {_told(result)}" for result in results)
-        return f"The gate:\n\n{to_markdown(verdicts)}\n\nBins:\n\n{plans}"
-
-
-def _told(result: StreamResults) -> str:
-    """Return in sentences which static shapes are kept, and what an engine could not do."""
-    notes, arithmetic = result.bins.notes, result.latencies.notes.get("arithmetic", "")
-    weighed = describe(publish.weighed_of(notes))
-    return "; ".join([weighed, *filter(None, [arithmetic]), *notes.get("fallbacks", ())])
+        plans = []
+        for result in results:  # which static shapes are kept, in which precision, and what an engine could not do
+            notes, arithmetic = result.bins.notes, result.latencies.notes.get("arithmetic", "")
+            sentences = describe(noted(Weighed, notes, "weighed")), arithmetic, *notes.get("fallbacks", ())
+            plans.append(f"- {result.name}: {'; '.join(filter(None, sentences))}")
+        return f"The gate:\n\n{to_markdown(verdicts)}\n\nBins:\n\n" + "\n".join(plans)
 
 
 bins = BinsPipeline.flow()

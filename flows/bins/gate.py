@@ -17,7 +17,7 @@ from pliant.bins.scheduler import BinsScheduler
 from pliant.bins.simulated import ReferenceConfig, SimulatedBins, capacity, reference_load
 from pliant.flows.bins.champions import Score
 from pliant.flows.bins.config import GateConfig
-from pliant.flows.gate import FIRST, Judged, other_device, rejection
+from pliant.flows.gate import FIRST, Judged, judged, rejection
 from pliant.progress import Progress, silent
 from pliant.report import Report, observations, summarise
 from pliant.simulator import simulate
@@ -53,27 +53,22 @@ def judge(
     config: GateConfig,
     reference: ReferenceConfig,
     progress: Progress = silent,
-    any_device: bool = False,
-    below_linear: str = "",
 ) -> Verdict:
-    """Judge whether the challenger may take the champion's place: of another class of device only with `any_device`.
+    """Judge whether the challenger may take the champion's place.
 
-    The load is that of the challenger's lengths and SLO, at rates set by the champion's devices where there are some. Where
-    `below_linear` says that its encoder is worse than a linear model, it may not.
+    The load is that of the challenger's lengths and SLO, at rates set by the champion's devices where there are some.
     """
     if champion is None:
         new = _replayed(challenger, challenger, challenger, config, reference)
         progress(1, 1)
-        return Judged(not below_linear, below_linear or FIRST, new)
+        return judged("", FIRST, new)
     champion = _measured_alike(champion, challenger)
     old = _replayed(champion, champion, challenger, config, reference)
     progress(1, 2)
     new = _replayed(challenger, champion, challenger, config, reference)
     progress(2, 2)
-    worse = below_linear or other_device(challenger.bins.device_class, champion.bins.device_class, any_device)
-    worse = worse or _rejection(new, old, config.tolerance)
     good = f"a request takes {_ms(new)}, no worse than the champion's {_ms(old)}"
-    return Judged(not worse, worse or good, new, old)
+    return judged(_rejection(new, old, config.tolerance), good, new, old)
 
 
 def _replayed(

@@ -25,7 +25,7 @@ from pliant.errors import ArtifactError, InputError, PliantError
 from pliant.flows.arithmetic import chosen
 from pliant.flows.bins import plan
 from pliant.flows.bins.config import AUTO, BinsFlowConfig
-from pliant.flows.device import configured_class
+from pliant.flows.config import configured_class
 from pliant.flows.progress import shares
 from pliant.latency import LatencyTable
 from pliant.models.execution import reason_of

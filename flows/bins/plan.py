@@ -43,6 +43,9 @@ class ShapeTrial:
     kept: bool
 
 
+Weighed = tuple[ShapeTrial, ...]
+
+
 def candidates(step: int, longest: int) -> tuple[int, ...]:
     """Return the multiples of `step` below the longest, and the longest."""
     return (*range(step, longest, step), longest)
@@ -56,16 +59,12 @@ def choose(requests_N: NDArray[np.int64], static_N: Seconds, dynamic: LatencyTab
     best = [choose_edges(requests_N, static_N, count, allowed) for count in range(1, max(most, 1) + 1)]
     costs = [padding_cost(edges, requests_N, static_N) / total for edges in best]
     alone = sum(int(requests_N[n]) * dynamic.between(n, 1) for n in map(int, np.flatnonzero(requests_N))) / total
-    return Choice(_chosen(best, costs, config), tuple(costs), float(alone))
-
-
-def _chosen(best: Sequence[tuple[int, ...]], costs: Sequence[float], config: EdgesConfig) -> tuple[int, ...]:
-    if config.count == 0:
-        return ()
-    if config.count != AUTO:
-        return best[-1]
-    enough = (1 + config.within) * costs[-1]
-    return next(edges for edges, cost in zip(best, costs, strict=True) if cost <= enough)
+    if config.count == AUTO:
+        enough = (1 + config.within) * costs[-1]
+        chosen = next(edges for edges, cost in zip(best, costs, strict=True) if cost <= enough)
+    else:
+        chosen = best[-1] if config.count else ()
+    return Choice(chosen, tuple(costs), float(alone))
 
 
 def weigh(

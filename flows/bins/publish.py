@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 import matplotlib
@@ -16,18 +15,19 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from pliant.bins.artifact import Bins, Encoder
-from pliant.flows import curves
 from pliant.flows.bins.champions import SCORE, VERSION, Record
 from pliant.flows.bins.config import BinsFlowConfig
-from pliant.flows.bins.plan import Choice, ShapeTrial, describe
+from pliant.flows.bins.plan import Choice, ShapeTrial, Weighed, describe
 from pliant.flows.bins.stages import StreamResults
 from pliant.flows.champions import RECORD, record_to_json
-from pliant.flows.release import TRAINING, Publication, commit
-from pliant.flows.stage import Notes
+from pliant.flows.release import Publication, commit
+from pliant.flows.stage import Notes, noted
+from pliant.flows.trained import described, draw_curves, log_epochs
 from pliant.latency import LatencyTable
 from pliant.registry.mlflow_store import Run
 from pliant.registry.names import BINS_ENCODER, BINS_PREFIX
 from pliant.registry.package import Example, Package
+from pliant.training.classifier import Curves
 
 matplotlib.use("Agg")
 
@@ -45,19 +45,18 @@ def register(published: Publication, config: BinsFlowConfig, stream: StreamResul
     log_stream(published.run, stream)
     encoder, bins = stream.encoder, stream.bins
     names = [BINS_ENCODER + stream.name, BINS_PREFIX + stream.name]
-    package = partial(encoder_package, encoder.load(), encoder.folder, encoder.notes)
+    package = lambda: encoder_package(encoder.load(), encoder.folder, encoder.notes)  # noqa: E731
     version = published.register(names[0], encoder.digest, package)
     notes = {**bins.notes, **stream.lengths.notes, "score": stream.noted("score")}
     record = Record(config.engine, config.latency, config.edges, config.threads)
-    package = partial(bins_package, bins.load(), version, bins.folder, notes, record)
-    published.register(names[1], bins.digest, package)
+    published.register(names[1], bins.digest, lambda: bins_package(bins.load(), version, bins.folder, notes, record))
     return names
 
 
 def log_stream(run: Run, stream: StreamResults) -> None:
     """Log metrics, curves by epoch where the encoder was trained here, figures and the data set."""
     bins, measured, notes = stream.bins.load(), stream.latencies.load(), stream.bins.notes
-    choice, weighed, trained = choice_of(notes), weighed_of(notes), stream.encoder.notes
+    choice, weighed, trained = noted(Choice, notes, "choice"), noted(Weighed, notes, "weighed"), stream.encoder.notes
     run.dataset(stream.name, stream.encoder.load().data, stream.name)
     metrics = encoder_metrics(trained) | bins_metrics(bins, choice, weighed)
     metrics |= stream.linear.metrics() if stream.linear else {}
@@ -79,22 +78,20 @@ def log_stream(run: Run, stream: StreamResults) -> None:
         run.figure(f"static-{stream.name}", gains(bins, weighed))
     run.document(f"encoder-{stream.name}", trained)
     if "curves" in trained:
-        learnt = curves.curves_of(trained)
-        curves.log_epochs(run, stream.name, learnt)
-        run.figure(f"curves-{stream.name}", curves.figure({stream.name: learnt}))
+        learnt = noted(Curves, trained, "curves")
+        log_epochs(run, stream.name, learnt)
+        run.figure(f"curves-{stream.name}", draw_curves({stream.name: learnt}))
 
 
 def encoder_package(encoder: Encoder, folder: Path, notes: Notes) -> Package:
     """Return an encoder's package. Inputs and outputs are examples: their types become the model's signature."""
-    config = json.loads(encoder.config)
-    shape = {name: config[name] for name in ("model_type", "num_hidden_layers", "hidden_size") if name in config}
     if encoder.head == "embedding":
-        outputs: Example = np.zeros((2, int(config.get("hidden_size", 1))), np.float32)
+        outputs: Example = np.zeros((2, int(json.loads(encoder.config).get("hidden_size", 1))), np.float32)
     elif encoder.classes:
         outputs = {"label": np.array(["a class", "another"]), "confidence": np.zeros(2)}
     else:
         outputs = {"label": np.zeros(2)}
-    return Package(
+    package = Package(
         BINS_ENCODER + encoder.name,
         folder,
         {"text": np.array(TEXTS)},
@@ -106,17 +103,15 @@ def encoder_package(encoder: Encoder, folder: Path, notes: Notes) -> Package:
             "pooling": encoder.pooling or "none",
             "normalize": encoder.normalize,
             "max_length": encoder.max_length,
-            "parameters": notes.get("parameters", 0),
-            **shape,
         },
         metrics=encoder_metrics(notes),
-        tags={"pliant.git_commit": commit(), "pliant.data": encoder.data, TRAINING: json.dumps(dict(notes))},
     )
+    return described(package, encoder, notes)
 
 
 def bins_package(bins: Bins, version: int, folder: Path, notes: Notes, record: Record) -> Package:
     """Return the package of a stream's bins; `version`: of the encoder's model."""
-    choice, weighed = choice_of(notes), weighed_of(notes)
+    choice, weighed = noted(Choice, notes, "choice"), noted(Weighed, notes, "weighed")
     inputs = {"length": np.array([16, 200]), "batch": np.array([1, 4])}
     outputs = {"seconds": np.zeros(2), "padded_length": np.array([16, 200]), "padded_batch": np.array([1, 4])}
     return Package(
@@ -164,16 +159,6 @@ def bins_metrics(bins: Bins, choice: Choice, weighed: tuple[ShapeTrial, ...]) ->
         "static_shapes.kept": float(sum(trial.kept for trial in weighed)),
         "requests_observed": float(bins.lengths.sum()),
     }
-
-
-def choice_of(notes: Notes) -> Choice:
-    """Return the choice that a stage's notes, which are plain JSON, hold."""
-    choice = notes["choice"]
-    return Choice(tuple(choice["edges"]), tuple(choice["costs"]), choice["dynamic"])
-
-
-def weighed_of(notes: Notes) -> tuple[ShapeTrial, ...]:
-    return tuple(ShapeTrial(**trial) for trial in notes["weighed"])
 
 
 def staircase(bins: Bins, choice: Choice, static: Mapping[int, float], dynamic: LatencyTable) -> Figure:

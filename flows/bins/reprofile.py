@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 from functools import partial
-from typing import Any
 
 from rich.table import Table
 
@@ -19,13 +18,14 @@ from pliant.flows import settings
 from pliant.flows.bins.champions import Record, fetch_encoder, fetch_float32_score, fetch_score, load_champions
 from pliant.flows.bins.config import BinsFlowConfig, EngineConfig
 from pliant.flows.bins.measure import Half, finish, measure
-from pliant.flows.bins.plan import describe
-from pliant.flows.bins.publish import LENGTHS, bins_package, choice_of, weighed_of
+from pliant.flows.bins.plan import Weighed, describe
+from pliant.flows.bins.publish import LENGTHS, bins_package
 from pliant.flows.champions import Champion
-from pliant.flows.device import configured_class
+from pliant.flows.config import configured_class
 from pliant.flows.release import open_registry
 from pliant.flows.reprofile import Profiled
 from pliant.flows.reprofile import reprofile as reprofile_champions
+from pliant.flows.stage import noted
 from pliant.precision import FLOAT32, is_fast
 from pliant.progress import Progress, share
 from pliant.registry.mlflow_store import MlflowRegistry
@@ -34,10 +34,10 @@ from pliant.registry.mlflow_store import MlflowRegistry
 def reprofile(device: str, threads: int, progress: Progress, other_device: bool = False) -> dict[str, int]:
     """Print the shapes and return the version published per stream. Raises as `pliant.flows.reprofile.reprofile`."""
     registry = open_registry(settings.read(), "bins")
-    here = configured_class(BinsFlowConfig(device=device, threads=threads))
-    again = partial(_again, registry, device, threads)
-    champions = load_champions(registry)
-    return reprofile_champions("bins", champions, here, lambda bins: bins.device_class, again, progress, other_device)
+    again, device_of = partial(_again, registry, device, threads), lambda bins: bins.device_class
+    return reprofile_champions(
+        "bins", load_champions(registry), device, threads, device_of, again, progress, other_device
+    )
 
 
 def _again(
@@ -53,18 +53,20 @@ def _again(
         placement=old.placement,
     )
     encoder, version = fetch_encoder(registry, champion)
-    folder = cache_folder(settings.read().home, old.encoder, configured_class(config))
-    measured = measure(config, encoder, folder, share(progress, 0, 60), _tested_half(old, config.device))
+    folder, half = cache_folder(settings.read().home, old.encoder, configured_class(config)), None
+    if old.precision != FLOAT32 and is_fast(old.precision, config.device):
+        half = Half(old.precision, lambda: 0.0)  # no other was tested: there are no texts here
+    measured = measure(config, encoder, folder, share(progress, 0, 60), half)
     rest = share(progress, 60, 100)
     bins, notes = finish(config, encoder, old.encoder, old.slo, old.lengths, measured, folder, rest)
     fetch = fetch_score if bins.precision == old.precision else fetch_float32_score  # there is no other choice
     score = fetch(registry, champion)
     notes |= {"source": champion.published.tags.get(LENGTHS, "unknown"), "score": asdict(score) if score else None}
     record = replace(record, threads=config.threads)
-    edges = ", ".join(map(str, choice_of(notes).edges)) or "none"
-    sentences = [f"Bins up to {edges} tokens: {describe(weighed_of(notes))}.", *notes["fallbacks"]]
+    edges, weighed = ", ".join(map(str, notes["choice"]["edges"])) or "none", noted(Weighed, notes, "weighed")
+    sentences = [f"Bins up to {edges} tokens: {describe(weighed)}.", *notes["fallbacks"]]
     package = partial(bins_package, bins, version, notes=notes, record=record)
-    return Profiled(bins, lambda folder: package(folder=folder), _table(bins, notes), sentences)
+    return Profiled(bins, lambda folder: package(folder=folder), _table(bins, weighed), sentences)
 
 
 def _engine(old: Bins, record: Record, device: str) -> EngineConfig:
@@ -73,16 +75,10 @@ def _engine(old: Bins, record: Record, device: str) -> EngineConfig:
     return record.engine if same else EngineConfig(lengths=record.engine.lengths)
 
 
-def _tested_half(champion: Bins, device: str) -> Half | None:
-    """Return the champion's half precision, if the device is fast in it. No other was tested: there are no texts here."""
-    precision = champion.precision
-    return Half(precision, lambda: 0.0) if precision != FLOAT32 and is_fast(precision, device) else None
-
-
-def _table(bins: Bins, notes: dict[str, Any]) -> Table:
+def _table(bins: Bins, weighed: Weighed) -> Table:
     columns = ("tokens", "batch", "static ms", "dynamic ms, same requests", "")
     table = Table(*columns, title=f"{bins.name} on {bins.device_class}, {bins.engine}, {bins.precision}")
-    for trial in weighed_of(notes):
+    for trial in weighed:
         milliseconds = (f"{1000 * seconds:.2f}" for seconds in (trial.static, trial.dynamic))
         table.add_row(str(trial.length), str(trial.batch), *milliseconds, "kept" if trial.kept else "")
     return table

@@ -30,18 +30,17 @@ import pliant.training.loading
 import pliant.training.starts
 import pliant.training.texts
 from pliant.bins.artifact import Bins, Encoder
-from pliant.bins.runtimes.cache import cache_folder, verify
-from pliant.errors import ArtifactError, InputError, RegistryError
+from pliant.bins.runtimes.cache import cache_folder
+from pliant.errors import InputError, RegistryError
 from pliant.flows import settings
 from pliant.flows.arithmetic import half_of
 from pliant.flows.bins.config import DATA, EMBEDDED, SCRATCH, BinsFlowConfig, EdgesConfig, StreamConfig
 from pliant.flows.bins.measure import Half, Latencies, finish, measure
 from pliant.flows.champions import fetch
-from pliant.flows.config import check_distinct
-from pliant.flows.device import configured_class
+from pliant.flows.config import check_distinct, configured_class
 from pliant.flows.progress import tell
 from pliant.flows.release import open_registry, retried
-from pliant.flows.stage import Notes, Run, Stage, StageResult, contents
+from pliant.flows.stage import Notes, Stage, StageResult, contents
 from pliant.models.artifact import Classifier
 from pliant.precision import FLOAT32
 from pliant.progress import Progress, share
@@ -249,33 +248,11 @@ def _of_cascade(address: str) -> tuple[Classifier, str]:
     return largest, published.digest
 
 
-def _lengths_of(config: BinsFlowConfig, stream: Stream) -> dict[str, Any]:
-    return {
-        "sources": stream.config.lengths,
-        "files": digests(stream.config),
-        "data": stream.data.fingerprint if stream.data else None,
-        "least": config.edges.least,
-    }
-
-
 def make_lengths(
     config: BinsFlowConfig, stream: Stream, encoder: StageResult[Encoder], progress: Progress
 ) -> tuple[Lengths, Notes]:
     lengths = observe(stream.config, stream.name, encoder.load(), stream.data, config.edges, progress)
     return lengths, {"source": lengths.source}
-
-
-def _latencies_of(config: BinsFlowConfig, stream: Stream) -> dict[str, Any]:
-    return {
-        "config": asdict(config.latency),
-        "engine": asdict(config.engine),
-        "step": config.edges.step,
-        "arithmetic": asdict(config.arithmetic),
-        "data": stream.data.fingerprint if stream.data else None,
-        "device": configured_class(config),
-        "versions": {engine: pliant.bins.runtimes.cache.versions(engine) for engine in ("onnx", "aot")},
-        "cores": os.cpu_count(),
-    }
 
 
 def make_latencies(
@@ -300,15 +277,6 @@ def make_latencies(
     return measured, notes
 
 
-def _bins_of(config: BinsFlowConfig, stream: Stream) -> dict[str, Any]:
-    return {
-        "edges": asdict(config.edges),
-        "latency": asdict(config.latency),
-        "slo": stream.config.slo,
-        "placement": config.placement,
-    }
-
-
 def make_bins(
     config: BinsFlowConfig,
     stream: Stream,
@@ -331,7 +299,12 @@ LENGTHS = Stage(
     "lengths",
     Lengths,
     make_lengths,
-    _lengths_of,
+    lambda config, stream: {
+        "sources": stream.config.lengths,
+        "files": digests(stream.config),
+        "data": stream.data.fingerprint if stream.data else None,
+        "least": config.edges.least,
+    },
     "bins/lengths-{stream.name}",
     "{stream.name}: lengths",
     code=(make_lengths, TextData),
@@ -340,28 +313,32 @@ LATENCIES = Stage(
     "latencies",
     Latencies,
     make_latencies,
-    _latencies_of,
+    lambda config, stream: {
+        "config": asdict(config.latency),
+        "engine": asdict(config.engine),
+        "step": config.edges.step,
+        "arithmetic": asdict(config.arithmetic),
+        "data": stream.data.fingerprint if stream.data else None,
+        "device": configured_class(config),
+        "versions": {engine: pliant.bins.runtimes.cache.versions(engine) for engine in ("onnx", "aot")},
+        "cores": os.cpu_count(),
+    },
     "bins/latencies-{stream.name}",
     "{stream.name}: compile, latency profile",
     code=(make_latencies, TextData),
     measured=True,
 )
-BINS = Stage("bins", Bins, make_bins, _bins_of, "bins/plan-{stream.name}", "{stream.name}: bins", measured=True)
-
-
-def run_stream(run: Run, config: BinsFlowConfig, stream: Stream, home: Path) -> StreamResults:
-    """Run every stage of one stream. What has lost its compiled files is compiled, measured and chosen again."""
-    encoder = run(ENCODER, config, stream)
-    lengths = run(LENGTHS, config, stream, encoder)
-    latencies = run(LATENCIES, config, stream, encoder, home)
-    bins = run(BINS, config, stream, encoder, lengths, latencies, home)
-    plan = bins.load()
-    try:  # whether the compiled files that these bins vouch for are there, unaltered
-        verify(cache_folder(home, plan.encoder, plan.device_class), plan.files)
-    except ArtifactError:
-        for gone in (latencies, bins):
-            gone.store.remove(gone.key)
-        latencies = run(LATENCIES, config, stream, encoder, home)
-        bins = run(BINS, config, stream, encoder, lengths, latencies, home)
-    repeats = stream.data.repeats if stream.data else None
-    return StreamResults(stream.name, encoder.noted(repeats=repeats and str(repeats)), lengths, latencies, bins)
+BINS = Stage(
+    "bins",
+    Bins,
+    make_bins,
+    lambda config, stream: {
+        "edges": asdict(config.edges),
+        "latency": asdict(config.latency),
+        "slo": stream.config.slo,
+        "placement": config.placement,
+    },
+    "bins/plan-{stream.name}",
+    "{stream.name}: bins",
+    measured=True,
+)

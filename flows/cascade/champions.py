@@ -10,8 +10,6 @@ from pliant.cascade.plan import PlanConfig
 from pliant.errors import ArtifactError, RegistryError
 from pliant.flows import champions
 from pliant.flows.champions import Champion, fetch
-from pliant.flows.release import open_registry
-from pliant.flows.settings import Settings
 from pliant.flows.stage import StageResult
 from pliant.models.artifact import Classifier
 from pliant.profiling.cascade.latency import LatencyConfig
@@ -43,11 +41,6 @@ class Record:
 def load_champions(registry: MlflowRegistry) -> dict[str, Champion[Cascade]]:
     """Return every task with a champion, by name; nothing before the first release."""
     return champions.load_champions(registry, "cascade", Cascade, CASCADE_TASK)
-
-
-def champion_artifacts(settings: Settings) -> dict[str, Cascade]:
-    """Return the cascades that are served now, by task."""
-    return {task: champion.artifact for task, champion in load_champions(open_registry(settings, "cascade")).items()}
 
 
 def outputs_on_test(champion: Champion[Cascade], store: FolderStore) -> Outputs | None:

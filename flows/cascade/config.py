@@ -18,7 +18,7 @@ from pliant.flows.feedback import FeedbackConfig
 from pliant.precision import FLOAT32
 from pliant.profiling.cascade.latency import LatencyConfig
 from pliant.profiling.cascade.outputs import OutputsConfig
-from pliant.settings import Count, Fraction
+from pliant.settings import Fraction
 from pliant.training.classifier import ClassifierConfig
 from pliant.training.starts import LARGE, SMALL, ScratchConfig
 from pliant.training.text_data import Shares
@@ -61,13 +61,10 @@ class TaskConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class GateConfig:
+class GateConfig(config.GateConfig):
     """`tolerance`: accuracy, and share of the simulated utility, that a challenger may fall short by."""
 
-    seeds: Count = 3
-    tolerance: float = 0.005
     confidence: Fraction = 0.95  # of the bound on how far a test accuracy may lie below its target by chance
-    below_linear: bool | None = None  # whether a model that is worse than a linear one may pass; None: of embedded data
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,26 +90,15 @@ LEVELS = (
 FINE_TUNING = ClassifierConfig(epochs=16, batch=16, rate=2e-4, head_rate=2e-3)
 
 
-def pretrained_levels(address: str) -> tuple[LevelConfig, ...]:
-    """Return two levels: the first two layers of a pretrained model, and the whole of it."""
-    small = LevelConfig("small", address, classifier=replace(FINE_TUNING, layers=2))
-    return small, LevelConfig("large", address, classifier=FINE_TUNING)
-
-
 @dataclass(frozen=True, slots=True)
-class CascadeFlowConfig:
+class CascadeFlowConfig(config.FlowConfig):
     """`levels`: of every task that names none of its own, ascending in size. `feedback`: the labels to learn from, if any.
 
     Where no levels are named, those of tasks with data of your own start from a pretrained model if one can be had.
-    `threads`: torch's when profiling and serving on CPU.
     """
 
     tasks: tuple[TaskConfig, ...] = (TaskConfig(),)
     levels: tuple[LevelConfig, ...] = LEVELS
-    device: str = "auto"  # the GPU where there is one, else the CPU
-    other_device: bool = False  # whether a release may replace a champion of another class of device
-    threads: Count = 1
-    seed: config.Seed = 0
     arithmetic: ArithmeticConfig = field(default_factory=ArithmeticConfig)
     outputs: OutputsConfig = field(default_factory=OutputsConfig)
     latency: LatencyConfig = field(default_factory=LatencyConfig)
@@ -124,9 +110,6 @@ class CascadeFlowConfig:
     )  # the simulation takes long
     feedback: FeedbackConfig = field(default_factory=FeedbackConfig)
     learn: LearnConfig = field(default_factory=LearnConfig)
-
-    def __post_init__(self) -> None:
-        config.resolve(self)
 
     def levels_of(self, task: TaskConfig) -> tuple[LevelConfig, ...]:
         """Return the task's levels. Raises `InputError` for none, or two of one name."""
@@ -161,7 +144,9 @@ def read(source: config.Source = None, overrides: Mapping[str, Any] | None = Non
         flow_config = replace(flow_config, tasks=tuple(replace(task, limit=limit) for task in flow_config.tasks))
     own = [task for task in flow_config.tasks if not (task.levels or is_embedded(task.data))]
     if own and flow_config.levels == LEVELS and (address := pretrained()):
-        levels = pretrained_levels(address)
+        # The first two layers of a pretrained model, and the whole of it.
+        small = LevelConfig("small", address, classifier=replace(FINE_TUNING, layers=2))
+        levels = small, LevelConfig("large", address, classifier=FINE_TUNING)
         tasks = tuple(replace(task, levels=levels) if task in own else task for task in flow_config.tasks)
         flow_config = replace(flow_config, tasks=tasks)
     for task in flow_config.tasks:

@@ -10,7 +10,6 @@ import json
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -70,10 +69,6 @@ def training_data(data: TextData, lessons: TextData | None) -> TextData:
     return data if lessons is None or not len(lessons.split.fit) else with_fit(data, lessons)
 
 
-def _pool_of(config: CascadeFlowConfig) -> dict[str, Any]:
-    return {"rows": config.learn.rows, "seed": config.seed}
-
-
 def make_pool(
     config: CascadeFlowConfig,
     task: str,
@@ -87,81 +82,46 @@ def make_pool(
     progress(0, 1)
     before, after = old.load(), new.load()
     data = mark(before.data, after.data, config.learn.rows, config.seed)
-    return pooled(before, after, rows_for(config, split), config.seed, data), {}
+    rows = config.learn.rows if split == "profiling" else config.learn.rows // TEST_SHARE  # filled up with old ones
+    return pooled(before, after, rows, config.seed, data), {}
 
 
 POOL = Stage(
     "pool",
     Outputs,
     make_pool,
-    _pool_of,
+    lambda config: {"rows": config.learn.rows, "seed": config.seed},
     "cascade/pooled-{task}-{split}",
     "{task}: old and labelled texts, {split}",
     run="pool-{split}",
 )
 
 
-def rows_for(config: CascadeFlowConfig, split: str) -> int:
-    """Return up to how many texts the lessons of a split are filled up with old ones."""
-    return config.learn.rows if split == "profiling" else config.learn.rows // TEST_SHARE
+def label_rows(config: FeedbackConfig, promised: Mapping[str, Mapping[str, float]]) -> list[dict[str, Any]]:
+    """Return what the labels that may teach say of each level of each candidate, whether or not their texts were kept.
 
-
-@dataclass(frozen=True, slots=True)
-class LabelFigures:
-    """What labels say of the answers of one level of one candidate, without their texts."""
-
-    task: str
-    version: str
-    candidate: str
-    level: str
-    labels: int
-    accuracy: float
-    confidence: float  # mean
-    tenants: int
-
-
-def read_figures(config: FeedbackConfig, tasks: Sequence[str]) -> list[LabelFigures]:
-    """Return what the labels that may teach say, whether or not their texts were kept. Raises `InputError`."""
+    `promised`: task -> candidate -> what the champion promises. The rows of a table, the most labels first. Raises
+    `InputError` for a file that cannot be read.
+    """
     if config.outcomes is None or not Path(config.outcomes).is_dir():
         return []
     records = read_labels(Path(config.outcomes), time.time() - DAY * config.days)
-    known = [record for record in records if record.task in tasks]
-    return label_figures(teachable(known, tenants(config)))
-
-
-def label_figures(records: Sequence[LabelRecord]) -> list[LabelFigures]:
-    """Return the figures of labels by task, version, candidate and level, the most labels first."""
-    groups: dict[tuple[str, str, str, str], list[LabelRecord]] = {}
-    for record in records:
-        groups.setdefault((record.task, str(record.version), record.candidate, record.level), []).append(record)
-    figures = [
-        LabelFigures(
-            *key,
-            labels=len(group),
-            accuracy=float(np.mean([record.correct for record in group])),
-            confidence=float(np.mean([record.confidence for record in group])),
-            tenants=len({record.tenant for record in group}),
-        )
-        for key, group in groups.items()
-    ]
-    return sorted(figures, key=lambda each: -each.labels)
-
-
-def to_rows(figures: Sequence[LabelFigures], promised: Mapping[tuple[str, str], float]) -> list[dict[str, Any]]:
-    """Return the figures as rows of a table; `promised`: task and candidate -> what the champion promises."""
+    grouped: dict[tuple[str, str, str, str], list[LabelRecord]] = {}
+    for record in teachable([record for record in records if record.task in promised], tenants(config)):
+        grouped.setdefault((record.task, str(record.version), record.candidate, record.level), []).append(record)
     return [
         {
-            "task": each.task,
-            "version": each.version,
-            "candidate": each.candidate,
-            "level": each.level,
-            "labels": each.labels,
-            "accuracy": round(each.accuracy, 3),
-            "confidence": round(each.confidence, 3),
-            "promised": round(promised.get((each.task, each.candidate), math.nan), 3),
-            "tenants": each.tenants,
+            "task": task,
+            "version": version,
+            "candidate": candidate,
+            "level": level,
+            "labels": len(group),
+            "accuracy": round(float(np.mean([record.correct for record in group])), 3),
+            "confidence": round(float(np.mean([record.confidence for record in group])), 3),
+            "promised": round(promised[task].get(candidate, math.nan), 3),
+            "tenants": len({record.tenant for record in group}),
         }
-        for each in figures
+        for (task, version, candidate, level), group in sorted(grouped.items(), key=lambda each: -len(each[1]))
     ]
 
 

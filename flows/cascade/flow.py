@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from prefect.artifacts import create_table_artifact
 
@@ -22,7 +20,7 @@ from pliant.flows.cascade.stages import TaskData, TaskResults, in_precision, loa
 from pliant.flows.champions import Champion
 from pliant.flows.gate import to_markdown
 from pliant.flows.pipeline import Compared, Pipeline, Shown, Verdicts
-from pliant.flows.release import Publication, open_registry
+from pliant.flows.release import Publication
 from pliant.flows.watch.deployments import Nightly
 from pliant.progress import Progress
 from pliant.registry.names import CASCADE_TASK
@@ -34,8 +32,10 @@ logger = logging.getLogger("pliant.flows")
 class CascadePipeline(Pipeline[CascadeFlowConfig, TaskData, TaskResults, EvaluatedCascade]):
     system = "cascade"
     model = CASCADE_TASK
+    learns = True
     naming = ("tasks", "data")
     judge = staticmethod(judge)
+    device_of = staticmethod(lambda side: side.cascade.device)
 
     def load(self, progress: Progress) -> list[TaskData]:
         config = self.config
@@ -52,8 +52,14 @@ class CascadePipeline(Pipeline[CascadeFlowConfig, TaskData, TaskResults, Evaluat
         return [(f"the largest level of {result.name}", unit.address, result.linear.load())]
 
     def sides(self, results: Sequence[TaskResults]) -> Iterator[tuple[EvaluatedCascade | None, EvaluatedCascade]]:
-        champions = load_champions(open_registry(settings.read(), "cascade"))
-        _show_labels(self.config, champions)
+        champions = load_champions(self.registry)
+        promised = {
+            task: {candidate.name: candidate.promised for candidate in champion.artifact.candidates}
+            for task, champion in champions.items()
+        }
+        # What labels say of what is served, also where no texts were kept to plan anew with.
+        if rows := feedback.label_rows(self.config.feedback, promised):
+            create_table_artifact(rows, key="cascade-labels", description="Labels that may teach, by what they are of")
         for result in results:
             champion, test = champions.get(result.name), result.test.load()
             present = self._champion(champion, result, test) if champion else None
@@ -69,19 +75,15 @@ class CascadePipeline(Pipeline[CascadeFlowConfig, TaskData, TaskResults, Evaluat
         if self.config.feedback.outcomes is None or (saved is not None and saved.data == test.data):
             return EvaluatedCascade(cascade, saved)
         try:
-            if not _same_levels(cascade, test):
-                registry = open_registry(settings.read(), "cascade")
+            digests = tuple(level.classifier for level in cascade.levels)
+            if (digests, cascade.precision) != (test.classifiers, test.precision):
                 config = in_precision(self.config, cascade.precision)
-                levels = store_classifiers(registry, champion, store)
+                levels = store_classifiers(self.registry, champion, store)
                 test = pool(self.run, config, result.texts, levels, "test").load()
             return EvaluatedCascade(with_test_accuracy(cascade, test), test)
         except PliantError as error:  # of other classes, or of prunings that are not run any more
             logger.warning("the champion of %s cannot be run on today's test texts: %s", result.name, error)
             return EvaluatedCascade(cascade, saved)
-
-    @classmethod
-    def beneath(cls, values: Mapping[str, Any], home: Path) -> dict[str, Any]:
-        return {} if "feedback" in values else {"feedback": {"outcomes": str(home / "outcomes" / "cascade")}}
 
     def register(self, published: Publication, result: TaskResults) -> list[str]:
         return publish.register(published, self.config, result)
@@ -105,24 +107,6 @@ class CascadePipeline(Pipeline[CascadeFlowConfig, TaskData, TaskResults, Evaluat
         arithmetic = "\n".join(f"- {result.name}: {result.arithmetic}" for result in results if result.arithmetic)
         chosen = f"\n\nPrecision:\n\n{arithmetic}" if arithmetic else ""
         return f"The gate:\n\n{to_markdown(verdicts)}{chosen}"
-
-
-def _same_levels(cascade: Cascade, test: Outputs) -> bool:
-    digests = tuple(level.classifier for level in cascade.levels)
-    return (digests, cascade.precision) == (test.classifiers, test.precision)
-
-
-def _show_labels(config: CascadeFlowConfig, champions: Mapping[str, Champion[Cascade]]) -> None:
-    """Show in Prefect's UI what labels say of what is served, also where no texts were kept to plan anew with."""
-    figures = feedback.read_figures(config.feedback, list(champions))
-    promised = {
-        (task, candidate.name): candidate.promised
-        for task, champion in champions.items()
-        for candidate in champion.artifact.candidates
-    }
-    if figures:
-        rows = feedback.to_rows(figures, promised)
-        create_table_artifact(rows, key="cascade-labels", description="Labels that may teach, by what they are of")
 
 
 cascade = CascadePipeline.flow()

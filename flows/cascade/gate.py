@@ -21,7 +21,7 @@ from pliant.cascade.scheduler import CascadeScheduler
 from pliant.cascade.simulated import ReferenceConfig, SimulatedCascade, capacity, reference_load, walks
 from pliant.errors import ArtifactError
 from pliant.flows.cascade.config import GateConfig
-from pliant.flows.gate import FIRST, Judged, other_device, rejection
+from pliant.flows.gate import FIRST, Judged, judged, rejection
 from pliant.progress import Progress, silent
 from pliant.report import Report, report
 from pliant.simulator import simulate
@@ -59,20 +59,13 @@ def judge(
     config: GateConfig,
     reference: ReferenceConfig,
     progress: Progress = silent,
-    any_device: bool = False,
-    below_linear: str = "",
 ) -> Verdict:
-    """Judge whether the challenger, whose test outputs must be there, may take the champion's place.
-
-    It may not where it was measured on another class of device, unless `any_device` is set, nor where `below_linear` says
-    that it is worse than a linear model.
-    """
+    """Judge whether the challenger, whose test outputs must be there, may take the champion's place."""
     progress(0, 1)
-    missed = below_linear or _missed(challenger, config.confidence)
+    missed = _missed(challenger, config.confidence)
     if champion is None:
         new = _replayed(challenger, challenger, config, reference)
-        return Judged(not missed, missed or FIRST, new)
-    elsewhere = other_device(challenger.cascade.device, champion.cascade.device, any_device)
+        return judged(missed, FIRST, new)
     if champion.test is None or champion.test.data != _test(challenger).data:
         defaults = (side.cascade.candidates[0] for side in (champion, challenger))
         old, new = (Side(default.promised, default.seconds) for default in defaults)
@@ -93,8 +86,7 @@ def judge(
             enough = new.utility >= old.utility * (1 - config.tolerance)
             worse = _less_accurate(new, old, config) or rejection(enough, earns, f"{old.utility:.1f}")
             good = f"{earns}, no worse than the champion's {old.utility:.1f}"
-    worse = missed or elsewhere or worse
-    return Judged(not worse, worse or good, new, old)
+    return judged(missed or worse, good, new, old)
 
 
 def _missed(challenger: EvaluatedCascade, confidence: float) -> str:

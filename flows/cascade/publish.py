@@ -6,7 +6,6 @@ and no MLflow.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from functools import partial
@@ -21,17 +20,18 @@ from pliant.cascade.artifact import Candidate, Cascade, LevelProfile, Outputs
 from pliant.cascade.calibrate import Reliability, reliability
 from pliant.cascade.evaluate import EvaluationData
 from pliant.cascade.route import answers, confidence
-from pliant.flows import curves
 from pliant.flows.cascade.champions import Record, Saved
 from pliant.flows.cascade.config import CascadeFlowConfig
 from pliant.flows.cascade.stages import TaskResults
 from pliant.flows.champions import RECORD, record_to_json
-from pliant.flows.release import TRAINING, Publication, commit, metric
-from pliant.flows.stage import Notes
+from pliant.flows.release import Publication, commit, metric
+from pliant.flows.stage import Notes, noted
+from pliant.flows.trained import described, draw_curves, log_epochs
 from pliant.models.artifact import Classifier
 from pliant.registry.mlflow_store import Run
 from pliant.registry.names import CASCADE_TASK, LEVEL_TAG, cascade_level
 from pliant.registry.package import Example, Option, Package
+from pliant.training.classifier import Curves
 
 matplotlib.use("Agg")
 
@@ -50,9 +50,9 @@ def register(published: Publication, config: CascadeFlowConfig, task: TaskResult
         versions[level.name] = published.register(cascade_level(task.name, level.name), result.digest, package)
     outputs, test, *float32 = (Saved(each.key, each.digest) for each in (task.outputs, task.test, *task.float32))
     record = Record(config.plan, config.latency, config.threads, outputs, test, tuple(float32))
-    package = partial(task_package, cascade, versions, task.plan.folder, record)
-    published.register(CASCADE_TASK + task.name, task.plan.digest, package)
-    return [*(cascade_level(task.name, level) for level in versions), CASCADE_TASK + task.name]
+    name, plan = CASCADE_TASK + task.name, task.plan
+    published.register(name, plan.digest, lambda: task_package(cascade, versions, plan.folder, record))
+    return [*(cascade_level(task.name, level) for level in versions), name]
 
 
 def log_task(run: Run, task: TaskResults) -> None:
@@ -68,13 +68,13 @@ def log_task(run: Run, task: TaskResults) -> None:
     notes = {name: result.notes for name, result in task.levels.items()}
     run.document(f"training-{task.name}", notes)
     run.document(f"precision-{task.name}", {"precision": cascade.precision, "reason": task.arithmetic})
-    learnt = {name: curves.curves_of(noted) for name, noted in notes.items()}
-    for name, noted in notes.items():
+    learnt = {name: noted(Curves, each, "curves") for name, each in notes.items()}
+    for name, each in notes.items():
         key = f"{task.name}.{metric(name)}"
-        run.metrics({f"training_seconds.{key}": noted["seconds"], f"parameters.{key}": noted["parameters"]})
-        curves.log_epochs(run, key, learnt[name])
+        run.metrics({f"training_seconds.{key}": each["seconds"], f"parameters.{key}": each["parameters"]})
+        log_epochs(run, key, learnt[name])
     run.figure(f"candidates-{cascade.task}", draw_candidates(cascade))
-    run.figure(f"curves-{cascade.task}", curves.figure(learnt))
+    run.figure(f"curves-{cascade.task}", draw_curves(learnt))
     for name, before, after in reliabilities(cascade, task.test.load()):
         run.figure(f"reliability-{cascade.task}-{name}", draw_reliability(name, before, after))
 
@@ -96,23 +96,16 @@ def reliabilities(cascade: Cascade, test: Outputs) -> Iterator[tuple[str, Reliab
 def level_package(classifier: Classifier, level: LevelProfile, pair: bool, folder: Path, notes: Notes) -> Package:
     """Return a level's package. Inputs and outputs are examples: their types become the model's signature."""
     regression = not classifier.classes
-    settings = json.loads(classifier.config)
-    shape = {name: settings[name] for name in ("model_type", "num_hidden_layers", "hidden_size") if name in settings}
-    return Package(
+    package = Package(
         cascade_level(classifier.task, classifier.name),
         folder,
         texts(pair),
         {"label": _labels(regression)} | ({} if regression else {"confidence": np.zeros(2)}),
         config={"device": "cpu"},
-        params={
-            "classes": len(classifier.classes),
-            "max_length": classifier.max_length,
-            "parameters": notes.get("parameters", 0),
-            **shape,
-        },
+        params={"classes": len(classifier.classes), "max_length": classifier.max_length},
         metrics=level_metrics(level),
-        tags={"pliant.git_commit": commit(), "pliant.data": classifier.data, TRAINING: json.dumps(dict(notes))},
     )
+    return described(package, classifier, notes)
 
 
 def task_package(cascade: Cascade, levels: Mapping[str, int], folder: Path, record: Record) -> Package:
@@ -213,17 +206,17 @@ def draw_candidates(cascade: Cascade) -> Figure:
     for index, candidate in enumerate(cascade.candidates):
         colour, milliseconds = f"C{index % 10}", [1000 * candidate.seconds]
         below = [[max(0.0, candidate.accuracy - candidate.promised)], [0.0]]
-        form: dict[str, Any] = (
-            {"fmt": "o", "markersize": 7} if index else {"fmt": "*", "markersize": 14}
-        )  # the first serves by default
-        form |= {"capsize": 4, "color": colour, "label": candidate.name}
+        mark, size = ("o", 7) if index else ("*", 14)  # the first serves by default
+        form: dict[str, Any] = {"fmt": mark, "markersize": size, "capsize": 4, "color": colour, "label": candidate.name}
         axes.errorbar(milliseconds, [candidate.accuracy], below, **form)
         if (tested := cascade.test_accuracy.get(candidate.name)) is not None:
             axes.plot(milliseconds, [tested], marker="x", linestyle="none", color=colour)
     axes.axhline(cascade.target, linestyle=":", color="#6b7686", label=f"target {cascade.target:.3f}")
-    axes.set_xlabel(f"mean milliseconds of one request alone ({cascade.device})")
-    axes.set_ylabel("accuracy (crosses: on the test split)")
+    axes.set(
+        xlabel=f"mean milliseconds of one request alone ({cascade.device})",
+        ylabel="accuracy (crosses: on the test split)",
+    )
+    axes.set_title(f"What the candidates of {cascade.task} cost and earn")
     axes.grid(alpha=0.3)
     figure.legend(loc="outside right upper")
-    axes.set_title(f"What the candidates of {cascade.task} cost and earn")
     return figure

@@ -16,19 +16,11 @@ from pliant.cascade.artifact import Cascade, Outputs
 from pliant.errors import RegistryError
 from pliant.flows import settings
 from pliant.flows.arithmetic import FASTER
-from pliant.flows.cascade.champions import (
-    Record,
-    Saved,
-    fetch_classifiers,
-    load_champions,
-    saved_outputs,
-    versions,
-)
+from pliant.flows.cascade.champions import Record, Saved, fetch_classifiers, load_champions, saved_outputs, versions
 from pliant.flows.cascade.config import CascadeFlowConfig
 from pliant.flows.cascade.publish import rerouted, task_package
 from pliant.flows.cascade.stages import Latencies, in_precision, measure, planned, slowdown
 from pliant.flows.champions import Champion
-from pliant.flows.device import configured_class
 from pliant.flows.progress import shares
 from pliant.flows.release import open_registry
 from pliant.flows.reprofile import Profiled
@@ -49,7 +41,6 @@ def reprofile(device: str, threads: int, progress: Progress, other_device: bool 
     """
     project = settings.read()
     registry, store = open_registry(project, "cascade"), FolderStore(project.store)
-    here = configured_class(CascadeFlowConfig(device=device, threads=threads))
     champions = load_champions(registry)
 
     @cache
@@ -67,7 +58,9 @@ def reprofile(device: str, threads: int, progress: Progress, other_device: bool 
         sentences = [f"It computes in {cascade.precision}."]
         return Profiled(cascade, lambda folder: package(folder=folder), _table(cascade), sentences)
 
-    return reprofile_champions("cascade", champions, here, lambda each: each.device, again, progress, other_device)
+    return reprofile_champions(
+        "cascade", champions, device, threads, lambda each: each.device, again, progress, other_device
+    )
 
 
 def _saved_pairs(

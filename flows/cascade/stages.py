@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -32,8 +32,7 @@ from pliant.errors import ArtifactError, InputError
 from pliant.flows.arithmetic import chosen, half_of
 from pliant.flows.cascade import feedback
 from pliant.flows.cascade.config import CascadeFlowConfig, LevelConfig
-from pliant.flows.config import check_distinct, check_name
-from pliant.flows.device import configured_class
+from pliant.flows.config import check_distinct, check_name, configured_class
 from pliant.flows.progress import tell
 from pliant.flows.stage import Notes, Run, Stage, StageResult, contents
 from pliant.latency import LatencyTable
@@ -121,16 +120,6 @@ def load_data(config: CascadeFlowConfig) -> list[TextData]:
     return loaded
 
 
-def _level_of(level: LevelConfig, data: TextData) -> dict[str, Any]:
-    return {
-        "config": asdict(level),
-        "files": list(contents(level.start)),
-        "data": data.fingerprint,
-        "name": data.name,
-        "transformers": version("transformers"),
-    }
-
-
 def make_level(
     config: CascadeFlowConfig, level: LevelConfig, data: TextData, progress: Progress
 ) -> tuple[Classifier, Notes]:
@@ -149,16 +138,6 @@ def make_level(
     return classifier, {"seconds": seconds, "parameters": parameters, "curves": asdict(curves)}
 
 
-def _outputs_of(config: CascadeFlowConfig, data: TextData, levels: Levels, split: str) -> dict[str, Any]:
-    return {
-        "config": asdict(config.outputs),
-        "levels": list(levels),
-        "data": data.fingerprint,
-        "split": split,
-        "device": config.device,
-    }
-
-
 def make_outputs(
     config: CascadeFlowConfig, data: TextData, levels: Levels, split: str, progress: Progress
 ) -> tuple[Outputs, Notes]:
@@ -173,18 +152,10 @@ def make_outputs(
     return outputs, {}
 
 
-def _linear_of(data: TextData) -> dict[str, Any]:
-    return {"data": data.fingerprint}
-
-
 def make_linear(data: TextData, test: StageResult[Outputs], progress: Progress) -> tuple[LinearComparison, Notes]:
     """Compare the last level, whose outputs on the test split are there, with a linear model of the same texts."""
     progress(0, 1)
     return pliant.training.linear.compare_texts(data, test.load().levels[-1].logits), {}
-
-
-def _latencies_of(config: CascadeFlowConfig) -> dict[str, Any]:
-    return {"config": asdict(config.latency), "device": configured_class(config), "cores": os.cpu_count()}
 
 
 def make_latencies(
@@ -214,10 +185,6 @@ def measure(config: CascadeFlowConfig, classifiers: Sequence[Classifier], progre
                 tables.append(table)
         device = device_class(config.device)
     return Latencies(device, tuple(plain), tuple(importance), config.latency.execution.precision)
-
-
-def _plan_of(config: CascadeFlowConfig, data: TextData) -> dict[str, Any]:
-    return {"config": asdict(config.plan), "pair": data.second is not None}
 
 
 def make_plan(
@@ -280,7 +247,13 @@ LEVEL = Stage(
     "level",
     Classifier,
     make_level,
-    _level_of,
+    lambda level, data: {
+        "config": asdict(level),
+        "files": list(contents(level.start)),
+        "data": data.fingerprint,
+        "name": data.name,
+        "transformers": version("transformers"),
+    },
     "cascade/model-{data.name}-{level.name}",
     "{data.name}: train {level.name}",
     run="level-{level.name}",
@@ -290,7 +263,13 @@ OUTPUTS = Stage(
     "outputs",
     Outputs,
     make_outputs,
-    _outputs_of,
+    lambda config, data, levels, split: {
+        "config": asdict(config.outputs),
+        "levels": list(levels),
+        "data": data.fingerprint,
+        "split": split,
+        "device": config.device,
+    },
     "cascade/outputs-{data.name}-{split}",
     "{data.name}: outputs, {split}",
     run="outputs-{split}",
@@ -299,18 +278,30 @@ OUTPUTS = Stage(
 )
 LESSONS = replace(OUTPUTS, task="lessons", bar="{data.name}: outputs of labelled texts, {split}", run="lessons-{split}")
 LINEAR = Stage(
-    "linear", LinearComparison, make_linear, _linear_of, "cascade/linear-{data.name}", "{data.name}: linear model"
+    "linear",
+    LinearComparison,
+    make_linear,
+    lambda data: {"data": data.fingerprint},
+    "cascade/linear-{data.name}",
+    "{data.name}: linear model",
 )
 LATENCIES = Stage(
     "latencies",
     Latencies,
     make_latencies,
-    _latencies_of,
+    lambda config: {"config": asdict(config.latency), "device": configured_class(config), "cores": os.cpu_count()},
     "cascade/latencies-{data.name}",
     "{data.name}: latency profile",
     measured=True,
 )
-PLAN = Stage("plan", Cascade, make_plan, _plan_of, folder="cascade/plan-{data.name}", bar="{data.name}: plan")
+PLAN = Stage(
+    "plan",
+    Cascade,
+    make_plan,
+    lambda config, data: {"config": asdict(config.plan), "pair": data.second is not None},
+    folder="cascade/plan-{data.name}",
+    bar="{data.name}: plan",
+)
 
 
 def run_task(run: Run, config: CascadeFlowConfig, task: TaskData) -> TaskResults:

@@ -53,11 +53,6 @@ class MemoryConfig:
     step_tokens: int = 256
     sequences: int = 256  # at most; the plan takes fewer where more make no more tokens
 
-    @property
-    def follows_device(self) -> bool:
-        """Whether the number of pages follows from what the device has free."""
-        return self.pages is None and self.megabytes is None
-
 
 @dataclass(frozen=True, slots=True)
 class PlanConfig:
@@ -101,7 +96,7 @@ PREDICTOR = PredictorConfig(width=96, layers=1, epochs=6)
 
 
 @dataclass(frozen=True, slots=True)
-class PackingFlowConfig:
+class PackingFlowConfig(config.FlowConfig):
     """`generator`: embedded (trained on the corpus of docstrings), path:FOLDER or hub:NAME.
 
     `prompts`: docstrings (questions about them, as the embedded generator knows), or what training/packing/prompts.py
@@ -109,7 +104,6 @@ class PackingFlowConfig:
     have no such table, that of prompts of your own starts from a pretrained encoder if one can be had.
     `precision`: of the generator's weights, activations, keys and values: float32, bfloat16, float16 (on GPUs), or auto,
     which is bfloat16 on a GPU, and on a CPU where it has instructions for it and it was measured faster.
-    `threads`: torch's when profiling and serving on CPU.
     """
 
     name: str = ""  # of the model as clients call it; default: docstrings, or the last step of the generator's address
@@ -126,13 +120,9 @@ class PackingFlowConfig:
     reference: ReferenceConfig = field(default_factory=ReferenceConfig)
     retrain: RetrainConfig = field(default_factory=RetrainConfig)
     precision: Annotated[str, OneOf(("auto", *PRECISIONS))] = "auto"
-    device: str = "auto"  # the GPU where there is one, else the CPU
-    other_device: bool = False  # whether a release may replace a champion of another class of device
-    threads: Count = 1
-    seed: config.Seed = 0
 
     def __post_init__(self) -> None:
-        config.resolve(self)
+        config.FlowConfig.__post_init__(self)
         if not self.name:
             last = re.split(r"[:/]", self.generator.rstrip("/"))[-1]
             name = CORPUS if self.generator == EMBEDDED else re.sub(r"[^\w.-]", "-", last).lstrip(".-")
@@ -175,7 +165,7 @@ def read(source: config.Source = None, overrides: Mapping[str, Any] | None = Non
     config.read(PackingFlowConfig, None, {"lengths": short})  # checked as the whole would be
     if base.predictor == PREDICTOR and not encoder and not is_embedded(base.prompts) and (start := pretrained()):
         encoder = {"encoder": start}
-    embedded = base.generator == EMBEDDED and base.memory.follows_device
+    embedded = base.generator == EMBEDDED and base.memory.pages is None and base.memory.megabytes is None
     return replace(
         base,
         lengths=replace(base.lengths, **short),

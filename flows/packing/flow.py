@@ -11,13 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, TypeVar
 
-from pliant.flows import settings
 from pliant.flows.packing import publish
 from pliant.flows.packing.champions import load_champions, origin_of
 from pliant.flows.packing.config import PackingFlowConfig
 from pliant.flows.packing.gate import Candidate, Challenger, challenger_of, champion_against, judge
 from pliant.flows.packing.learn import RetrainResults
-from pliant.flows.packing.plan import describe
+from pliant.flows.packing.plan import Choice, describe
 from pliant.flows.packing.stages import (
     LENGTHS,
     PLAN,
@@ -31,7 +30,8 @@ from pliant.flows.packing.stages import (
 )
 from pliant.flows.pipeline import Pipeline, Shown, U, Verdicts
 from pliant.flows.progress import tell
-from pliant.flows.release import Publication, Release, open_registry
+from pliant.flows.release import Publication, Release
+from pliant.flows.stage import noted
 from pliant.flows.watch.deployments import Nightly
 from pliant.progress import Progress
 from pliant.registry.names import PACKING_PREFIX
@@ -45,28 +45,28 @@ class JudgedPlans(Pipeline[PackingFlowConfig, U, R, Candidate]):
     system = "packing"
     model = PACKING_PREFIX
     judge = staticmethod(judge)
+    device_of = staticmethod(lambda side: side.packing.device_class)
 
     @abstractmethod
     def challenger(self, result: R) -> Challenger:
         """Return the gate's new side."""
 
     def sides(self, results: Sequence[R]) -> Iterator[tuple[Candidate | None, Candidate]]:
-        registry = open_registry(settings.read(), "packing")
         for result in results:
             challenger = self.challenger(result)
-            yield champion_against(registry, challenger), challenger.candidate
+            yield champion_against(self.registry, challenger), challenger.candidate
 
     def report(self, verdicts: Verdicts) -> Mapping[str, Any]:
         (verdict,) = verdicts.values()
         return asdict(verdict)
 
     def tables(self, results: Sequence[R]) -> list[Shown]:
-        choices = [publish.choice_of(result.plan.notes) for result in results]
+        choices = [noted(Choice, result.plan.notes, "choice") for result in results]
         rows = [{"policy": each.policy, **publish.figures(each)} for choice in choices for each in choice.policies]
         return [(rows, "packing-policies", "Policies on the reference workload, simulated")]
 
     def summary(self, results: Sequence[R], verdicts: Verdicts) -> str:
-        plans = [describe(publish.choice_of(result.plan.notes)) for result in results]
+        plans = [describe(noted(Choice, result.plan.notes, "choice")) for result in results]
         pairs = zip(verdicts.values(), plans, strict=True)
         return "\n\n".join(f"The gate: {verdict.reason}\n\nPlan: {plan}" for verdict, plan in pairs)
 
@@ -92,8 +92,7 @@ class PackingPipeline(JudgedPlans[ModelData, ModelResults]):
         return ModelResults(unit.name, generator, lengths.noted(repeats=repeats), predictor, steps, plan)
 
     def unchanged(self, results: Sequence[ModelResults], kept: Mapping[str, str]) -> Release | None:
-        registry = open_registry(settings.read(), "packing")
-        champions = load_champions(registry)
+        registry, champions = self.registry, load_champions(self.registry)
         for result in results:
             champion, digest = champions.get(result.name), result.plan.digest
             if champion is None or champion.published.digest == digest or origin_of(champion) != digest:

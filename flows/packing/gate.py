@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import pliant.training.packing.predictor
-from pliant.flows.gate import FIRST, Judged, other_device, rejection
+from pliant.flows.gate import FIRST, Judged, judged, rejection
 from pliant.flows.packing import champions
 from pliant.flows.packing.config import GateConfig
 from pliant.flows.packing.learn import RetrainResults
@@ -53,27 +53,23 @@ def judge(
     config: GateConfig,
     reference: ReferenceConfig,
     progress: Progress = silent,
-    any_device: bool = False,
-    below_linear: str = "",
 ) -> Verdict:
-    """Judge whether the challenger may take the champion's place: of another class of device only with `any_device`.
+    """Judge whether the challenger may take the champion's place.
 
     The arrivals' rates are set by the champion's device where there is one, the requests are the challenger's.
     """
     if champion is None:
         new = _side(challenger, challenger, challenger, config, reference)
         progress(1, 1)
-        return Judged(not below_linear, below_linear or FIRST, new)
-    elsewhere = below_linear or other_device(challenger.packing.device_class, champion.packing.device_class, any_device)
+        return judged("", FIRST, new)
     champion = _measured_alike(champion, challenger)
     old = _side(champion, champion, challenger, config, reference)
     progress(1, 2)
     new = _side(challenger, champion, challenger, config, reference)
     progress(2, 2)
     same = champion.packing.generator == challenger.packing.generator
-    worse = elsewhere or _rejection(new, old, config, same)
     good = f"a request takes {_ms(new.fared.mean)}, no worse than the champion's {_ms(old.fared.mean)}"
-    return Judged(not worse, worse or good, new, old)
+    return judged(_rejection(new, old, config, same), good, new, old)
 
 
 def _side(

@@ -9,14 +9,14 @@ another one is judged by. Knows no Prefect.
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Literal
 
 import numpy as np
+from pydantic import Field, TypeAdapter, ValidationError
 
 import pliant.training.packing.predictor
 from pliant.errors import InputError
@@ -34,19 +34,26 @@ FOLDER = "observed"
 PREDICTED = "predicted"
 
 
+Whole = Annotated[int, Field(strict=True, ge=1)]
+Tokens = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
+
+
 @dataclass(frozen=True, slots=True)
 class Output:
     """One output; see the service's file for what the fields say."""
 
     prompt: str  # as the predictor read it
-    prompt_tokens: int
-    tokens: int
-    finish: str  # end | string | length
-    limit: int
-    forecast: tuple[float, ...]
-    bucket: int
+    prompt_tokens: Whole
+    tokens: Whole
+    finish: Literal["end", "string", "length"]
+    limit: Whole
+    forecast: Annotated[tuple[Tokens, ...], Field(min_length=len(QUANTILES), max_length=len(QUANTILES))]
+    bucket: Annotated[int, Field(strict=True, ge=0)]
     prediction: str
     generator: str
+
+
+OUTPUT = TypeAdapter(Output)
 
 
 def default_path(home: Path, name: str) -> Path:
@@ -77,39 +84,18 @@ def _read(path: Path) -> Iterator[Output]:
 
 
 def _output(line: str, where: str) -> Output:
-    def whole(least: int) -> Callable[[Any], bool]:
-        return lambda value: type(value) is int and value >= least
-
-    def text(value: Any) -> bool:
-        return isinstance(value, str)
-
-    def is_forecast(value: Any) -> bool:
-        if not isinstance(value, list) or len(value) != len(QUANTILES):
-            return False
-        return all(type(tokens) in (int, float) and math.isfinite(tokens) and tokens > 0 for tokens in value)
-
-    checks: Mapping[str, Callable[[Any], bool]] = {
-        "prompt": text,
-        "prompt_tokens": whole(1),
-        "tokens": whole(1),
-        "finish": lambda value: value in ("end", "string", "length"),
-        "limit": whole(1),
-        "forecast": is_forecast,
-        "bucket": whole(0),
-        "prediction": text,
-        "generator": text,
-    }
     try:
         record = json.loads(line)
     except ValueError as error:
         raise InputError(where, line[:60], f"a JSON object ({error})") from error
     if not isinstance(record, dict):
         raise InputError(where, line[:60], "a JSON object")
-    for key, fits in checks.items():
-        if key not in record or not fits(record[key]):
-            wanted = "as serving/packing/engine/observed.py writes it"
-            raise InputError(f"{where} {key}", record.get(key, "missing"), wanted)
-    return Output(**{key: record[key] for key in checks} | {"forecast": tuple(map(float, record["forecast"]))})
+    try:
+        return OUTPUT.validate_python(record)
+    except ValidationError as error:
+        key = str(error.errors(include_url=False)[0]["loc"][0])
+        wanted = "as serving/packing/engine/observed.py writes it"
+        raise InputError(f"{where} {key}", record.get(key, "missing"), wanted) from error
 
 
 def usable_outputs(outputs: Sequence[Output], generator: str, context: int) -> tuple[Output, ...]:
@@ -221,11 +207,7 @@ def make_predictor(
         former, fit, weight_R, predictor_config, progress, test=held_out, device=config.device
     )
     before = pliant.training.packing.predictor.judge(former, held_out)
-    return predictor, {
-        "judged": dict(predictor.metrics),
-        "before": before,
-        "wrong": float((weight_R != 1.0).mean()),
-    }
+    return predictor, {"judged": dict(predictor.metrics), "before": before, "wrong": float((weight_R != 1.0).mean())}
 
 
 def make_plan(
@@ -255,10 +237,7 @@ PREDICTOR = Stage(
     "retrained predictor",
     Predictor,
     make_predictor,
-    lambda config, champion: {
-        "config": asdict(config.retrain),
-        "predictor": champion.champion.artifact.predictor,
-    },
+    lambda config, champion: {"config": asdict(config.retrain), "predictor": champion.champion.artifact.predictor},
     folder="packing/retrained-{champion.champion.artifact.name}",
     bar="{config.name}: retrain the predictor",
 )

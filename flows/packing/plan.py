@@ -65,11 +65,7 @@ def simulate_policy(packing: Packing, rules: Rules, loads: Sequence[ReferenceLoa
 
 
 def choose(
-    packing: Packing,
-    context: int,
-    config: PlanConfig,
-    reference: ReferenceConfig,
-    progress: Progress = silent,
+    packing: Packing, context: int, config: PlanConfig, reference: ReferenceConfig, progress: Progress = silent
 ) -> Choice:
     """Choose level and patience by replays with a seed that the gate does not use; `packing` is complete but for them."""
     loads = [reference_load(packing, context, capacity(packing), SEED, reference)]

@@ -6,27 +6,34 @@ Prefect and no MLflow.
 
 from __future__ import annotations
 
-import json
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import numpy as np
+from matplotlib.figure import Figure
 
 from pliant.flows.champions import RECORD, record_to_json
-from pliant.flows.packing import figures as packing_figures
 from pliant.flows.packing.champions import GENERATOR, ORIGIN, PREDICTOR, Record, origin_of
 from pliant.flows.packing.config import PackingFlowConfig
 from pliant.flows.packing.learn import LoadedChampion, RetrainResults
 from pliant.flows.packing.plan import Choice, Pace, PolicyFigures, describe
 from pliant.flows.packing.stages import ModelResults
-from pliant.flows.release import TRAINING, Publication, commit, metric
-from pliant.flows.stage import Notes, StageResult
+from pliant.flows.release import Publication, commit, metric
+from pliant.flows.stage import Notes, StageResult, noted
+from pliant.flows.trained import described
 from pliant.packing.artifact import Generator, Packing, Predictor
+from pliant.packing.scheduling.forecast import MEDIAN, QUANTILES, UPPER
+from pliant.packing.scheduling.iteration_cost import LinearCost, Point
 from pliant.registry.mlflow_store import Run
 from pliant.registry.names import PACKING_GENERATOR, PACKING_PREDICTOR, PACKING_PREFIX
 from pliant.registry.package import Package
 
+matplotlib.use("Agg")
+
+LOWER = QUANTILES.index(0.1)
+GREY = "#6b7686"
 PROMPTS = ("Summarise: Return the sorted array.", "What kind of thing is it? Raised when a file is lost.")
 PLAN = "pliant.plan"
 """Tag of a plan's version: in a sentence, its figures in the simulator beside on-demand paging."""
@@ -46,14 +53,14 @@ def register(published: Publication, config: PackingFlowConfig, model: ModelResu
     run.document("stages", notes)
     seconds = {f"seconds.{name}": float(noted.get("seconds", 0.0)) for name, noted in notes.items()}
     run.metrics(seconds | predictor_metrics(predictor))
-    run.figure("steps", packing_figures.steps(measured.points, measured.steps, measured.device))
-    log_plan(run, model.plan.load(), choice_of(model.plan.notes))
+    run.figure("steps", draw_steps(measured.points, measured.steps, measured.device))
+    log_plan(run, model.plan.load(), noted(Choice, model.plan.notes, "choice"))
     if "pace" in model.plan.notes:  # not in a result that an earlier release has cached
-        pace = Pace(**model.plan.notes["pace"])
+        pace = noted(Pace, model.plan.notes, "pace")
         run.metrics(pace.metrics())
         run.document("pace", {"told": pace.describe()})
     generator, result = model.generator.load(), model.generator
-    package = partial(generator_package, model.name, generator, result.folder, result.notes)
+    package = lambda: generator_package(model.name, generator, result.folder, result.notes)  # noqa: E731
     version = published.register(PACKING_GENERATOR + model.name, result.digest, package)
     record = Record(config.memory, config.steps, config.plan, config.reference, config.threads)
     names = _register_plan(published, record, (generator, version), model.predictor, model.plan)
@@ -69,7 +76,7 @@ def register_retrained(published: Publication, loaded: LoadedChampion, results: 
     run.dataset(f"{results.name}-observed", predictor.data, results.name)
     run.document("predictor", dict(results.predictor.notes))
     run.metrics({f"observed.{name}": value for name, value in results.drift.items()} | predictor_metrics(predictor))
-    log_plan(run, results.plan.load(), choice_of(results.plan.notes))
+    log_plan(run, results.plan.load(), noted(Choice, results.plan.notes, "choice"))
     generator = loaded.generator, champion.version(GENERATOR)
     remembered, origin = champion.record(Record), origin_of(champion)
     return _register_plan(published, remembered, generator, results.predictor, results.plan, origin)
@@ -89,11 +96,11 @@ def _register_plan(
     """
     packing, trained = plan.load(), predictor.load()
     names = [PACKING_PREDICTOR + packing.name, PACKING_PREFIX + packing.name]
-    package = partial(predictor_package, packing.name, trained, predictor.folder, predictor.notes)
+    package = lambda: predictor_package(packing.name, trained, predictor.folder, predictor.notes)  # noqa: E731
     versions = generator[1], published.register(names[0], predictor.digest, package)
-    choice, context = choice_of(plan.notes), generator[0].context
-    package = partial(plan_package, packing, context, versions, plan.folder, choice, record, trained.data, origin)
-    published.register(names[1], plan.digest, package)
+    choice, context = noted(Choice, plan.notes, "choice"), generator[0].context
+    made = packing, context, versions, plan.folder, choice, record, trained.data, origin
+    published.register(names[1], plan.digest, lambda: plan_package(*made))
     return names
 
 
@@ -101,9 +108,9 @@ def log_plan(run: Run, packing: Packing, choice: Choice) -> None:
     """Log what a plan is made of, and how its policies compare in the simulator."""
     run.metrics(plan_metrics(packing, choice))
     run.document("plan", {"told": describe(choice), "level": choice.level, "patience": choice.patience})
-    run.figure("predicted", packing_figures.predicted(packing))
-    run.figure("lengths", packing_figures.lengths(packing))
-    run.figure("policies", packing_figures.policies(choice))
+    run.figure("predicted", draw_predicted(packing))
+    run.figure("lengths", draw_lengths(packing))
+    run.figure("policies", draw_policies(choice))
 
 
 def generator_package(name: str, generator: Generator, folder: Path, notes: Notes) -> Package:
@@ -111,9 +118,7 @@ def generator_package(name: str, generator: Generator, folder: Path, notes: Note
 
     Inputs and outputs are examples: their types become the signature.
     """
-    config = json.loads(generator.config)
-    shape = {key: config[key] for key in ("model_type", "num_hidden_layers", "hidden_size") if key in config}
-    return Package(
+    package = Package(
         PACKING_GENERATOR + name,
         folder,
         {"text": np.array(PROMPTS)},
@@ -124,22 +129,15 @@ def generator_package(name: str, generator: Generator, folder: Path, notes: Note
         },
         options={"max_tokens": 64},
         config={"device": "cpu"},
-        params={
-            "context": generator.context,
-            "parameters": parameters(generator),
-            "precision": generator.precision,
-            **shape,
-        },
+        params={"context": generator.context, "precision": generator.precision},
         metrics={"generator_seconds": float(notes.get("seconds", 0.0))},
-        tags={"pliant.git_commit": commit(), "pliant.data": generator.data, TRAINING: json.dumps(dict(notes))},
     )
+    return described(package, generator, notes)
 
 
 def predictor_package(name: str, predictor: Predictor, folder: Path, notes: Notes) -> Package:
-    config = json.loads(predictor.config)
-    shape = {key: config[key] for key in ("model_type", "num_hidden_layers", "hidden_size", "dim") if key in config}
     quantiles = {f"q{level:g}": np.array([8.0, 9.0]) for level in predictor.levels}
-    return Package(
+    package = Package(
         PACKING_PREDICTOR + name,
         folder,
         {"text": np.array(PROMPTS)},
@@ -148,12 +146,10 @@ def predictor_package(name: str, predictor: Predictor, folder: Path, notes: Note
             "generator": predictor.generator or "none",
             "max_length": predictor.max_length,
             "bucket_tokens": predictor.bucket_tokens,
-            "parameters": parameters(predictor),
-            **shape,
         },
         metrics=predictor_metrics(predictor),
-        tags={"pliant.git_commit": commit(), "pliant.data": predictor.data, TRAINING: json.dumps(dict(notes))},
     )
+    return described(package, predictor, notes, "dim")
 
 
 def plan_package(
@@ -239,12 +235,63 @@ def figures(policy: PolicyFigures) -> dict[str, float]:
     }
 
 
-def parameters(model: Generator | Predictor) -> int:
-    return sum(array.size for array in model.weights.values())
+def draw_predicted(packing: Packing) -> Figure:
+    """Draw the observed tokens of every held-out output over the predicted median, with the range from 10% to 90%."""
+    figure = Figure(figsize=(6.5, 5.5), layout="constrained")
+    axes = figure.subplots()
+    middle, low, high = (packing.forecasts[:, at] for at in (MEDIAN, LOWER, UPPER))
+    order = np.argsort(middle, kind="stable")
+    axes.fill_between(middle[order], low[order], high[order], color="#d9dee6", label="10% to 90% predicted")
+    axes.scatter(middle, packing.output_tokens, s=8, alpha=0.6, linewidths=0, label="a held-out prompt")
+    top = float(max(middle.max(), packing.output_tokens.max()))
+    axes.plot([1, top], [1, top], linestyle=":", color=GREY, label="as predicted")
+    axes.set(xscale="log", yscale="log", xlabel="predicted median (tokens)", ylabel="observed (tokens)")
+    axes.set_title(f"Output lengths of {packing.name}")
+    axes.legend()
+    return figure
 
 
-def choice_of(notes: Notes) -> Choice:
-    """Return the choice that a stage's notes, which are plain JSON, hold."""
-    choice = notes["choice"]
-    tried, policies = (tuple(PolicyFigures(**row) for row in choice[key]) for key in ("tried", "policies"))
-    return Choice(choice["level"], choice["patience"], choice["within"], tried, policies)
+def draw_lengths(packing: Packing) -> Figure:
+    """Draw how long outputs are, and the share of them within each forecast quantile."""
+    figure = Figure(figsize=(10, 4.5), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    left.hist(packing.output_tokens, bins=30, color="C0")
+    left.set(xlabel="tokens of an output", ylabel="held-out prompts", title=f"Observed outputs of {packing.name}")
+    within = (packing.output_tokens[:, None] <= packing.forecasts).mean(axis=0)
+    right.plot([0, 1], [0, 1], linestyle=":", color=GREY)
+    right.plot(QUANTILES, within, marker="o", linewidth=2, label="forecasts")
+    right.set(xlabel="level of the quantile", ylabel="share of the outputs within it", title="Coverage")
+    right.grid(alpha=0.3)
+    right.legend()
+    return figure
+
+
+def draw_steps(points: Sequence[Point], fitted: LinearCost, device: str) -> Figure:
+    """Draw the measured milliseconds of every profiled iteration over those of the fit."""
+    figure = Figure(figsize=(6, 5), layout="constrained")
+    axes = figure.subplots()
+    fit = [1000 * float(fitted.seconds(p.queries, p.sequences, p.cached)) for p in points]
+    measured = [1000 * p.seconds for p in points]
+    axes.scatter(fit, measured, s=14)
+    top = max(*fit, *measured)
+    axes.plot([0, top], [0, top], linestyle=":", color=GREY)
+    axes.set(xlabel="fitted (ms)", ylabel="measured (ms)", title=f"Iterations on {device}")
+    axes.grid(alpha=0.3)
+    return figure
+
+
+def draw_policies(choice: Choice) -> Figure:
+    """Draw mean and tail of the completion times, and tokens computed again, policy by policy. Simulated."""
+    figure = Figure(figsize=(11, 4), layout="constrained")
+    names = [each.policy for each in choice.policies]
+    shown = (
+        ("mean completion (s)", [each.mean for each in choice.policies]),
+        ("99th percentile (s)", [each.p99 for each in choice.policies]),
+        ("computed again (%)", [100 * each.recomputed for each in choice.policies]),
+    )
+    for axes, (title, values) in zip(figure.subplots(1, 3), shown, strict=True):
+        axes.bar(names, values, color=["C0" if name == "default" else "#b8c0cc" for name in names])
+        axes.set_title(title)
+        axes.tick_params(axis="x", rotation=30)
+    figure.suptitle("Policies on the reference workload, simulated on the measured steps")
+    return figure

@@ -13,7 +13,6 @@ from rich.table import Table
 
 from pliant.flows import settings
 from pliant.flows.champions import Champion
-from pliant.flows.device import configured_class
 from pliant.flows.packing.champions import (
     GENERATOR,
     PREDICTOR,
@@ -37,15 +36,10 @@ from pliant.registry.package import Package
 
 
 def reprofile(
-    device: str,
-    threads: int,
-    progress: Progress,
-    other_device: bool = False,
-    measure: Measure = measure_embedded,
+    device: str, threads: int, progress: Progress, other_device: bool = False, measure: Measure = measure_embedded
 ) -> dict[str, int]:
     """Print the policies' figures and return each model's version. Raises as `pliant.flows.reprofile.reprofile`."""
     registry = open_registry(settings.read(), "packing")
-    here = configured_class(PackingFlowConfig(device=device, threads=threads))
 
     def again(champion: Champion[Packing], part: Progress) -> Profiled:
         config = config_of(champion, device, threads, PackingFlowConfig())
@@ -73,9 +67,8 @@ def reprofile(
         )
 
     champions = load_champions(registry)
-    return reprofile_champions(
-        "packing", champions, here, lambda packing: packing.device_class, again, progress, other_device
-    )
+    device_of = lambda packing: packing.device_class  # noqa: E731
+    return reprofile_champions("packing", champions, device, threads, device_of, again, progress, other_device)
 
 
 def config_of(champion: Champion[Packing], device: str, threads: int, base: PackingFlowConfig) -> PackingFlowConfig:

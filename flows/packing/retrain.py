@@ -16,7 +16,7 @@ from pliant.errors import RegistryError
 from pliant.flows import configuration, settings
 from pliant.flows.packing import config as packing_config
 from pliant.flows.packing import learn
-from pliant.flows.packing.champions import Record, champion_artifacts, fetch_generator, fetch_predictor, load_champions
+from pliant.flows.packing.champions import Record, fetch_generator, fetch_predictor, load_champions
 from pliant.flows.packing.config import PackingFlowConfig
 from pliant.flows.packing.flow import JudgedPlans
 from pliant.flows.packing.gate import Challenger, challenger_of
@@ -24,9 +24,8 @@ from pliant.flows.packing.learn import LoadedChampion, RetrainData, RetrainResul
 from pliant.flows.packing.publish import register_retrained
 from pliant.flows.packing.reprofile import config_of
 from pliant.flows.packing.stages import LEAST
-from pliant.flows.pipeline import Shown, tasks
+from pliant.flows.pipeline import Shown, system_flow, tasks
 from pliant.flows.release import Publication, Release, merged, open_registry
-from pliant.flows.tasks import system_flow
 from pliant.flows.watch.triggered import follow_up
 from pliant.progress import Progress, silent
 from pliant.registry.names import PACKING_PREFIX
@@ -88,32 +87,30 @@ def packing_retrain(
     `reason`, the alarm that started it, the packing flow follows where too little was observed to learn from. Returns what
     was released.
     """
-    files = _files(Path(observed) if observed else None)
-    of_release = nightly and config is None
-    configs = {name: _config(name, of_release, Path(config) if config else None, overrides or {}) for name in files}
-    released = merged([_retrain(configs[name], load_champion(name), path) for name, path in files.items()])
+    project, path = settings.read(), Path(observed) if observed else None
+    registry, home = open_registry(project, "packing"), project.home_of("packing")
+    champions = load_champions(registry)
+    if path is not None and len(champions) > 1:
+        name = path.name.removesuffix(".jsonl").removesuffix(".1")
+        champions = {name: champions[name]} if name in champions else {}
+    if not champions:
+        named = f" named as {path.name}" if path else ""
+        raise RegistryError(f"the registry holds no champion of packing{named}: run `pliant train packing` first")
+    laid, configs = overrides or {}, {}
+    for name in champions:
+        if nightly and config is None:
+            given = configuration.of_task(project, "packing", PACKING_PREFIX + name)
+            configs[name] = packing_config.read(given.source, {**given.laid_over, **laid})
+        else:
+            configs[name] = packing_config.read(Path(config) if config else None, laid)
+    releases = []
+    for name, champion in champions.items():
+        loaded = LoadedChampion(champion, fetch_generator(registry, champion), fetch_predictor(registry, champion))
+        releases.append(_retrain(configs[name], loaded, path or learn.default_path(home, name)))
+    released = merged(releases)
     if reason and not released.versions:
         follow_up("packing/nightly", reason)
     return released.to_dict()
-
-
-def _config(name: str, of_release: bool, path: Path | None, overrides: dict[str, Any]) -> PackingFlowConfig:
-    if not of_release:
-        return packing_config.read(path, overrides)
-    given = configuration.of_task(settings.read(), "packing", PACKING_PREFIX + name)
-    return packing_config.read(given.source, {**given.laid_over, **overrides})
-
-
-def _files(observed: Path | None) -> dict[str, Path]:
-    """Return the observed files by model. Raises `RegistryError` where there is no champion."""
-    names = list(champion_artifacts(settings.read()))
-    if observed is not None and len(names) > 1:
-        names = [name for name in names if name == observed.name.removesuffix(".jsonl").removesuffix(".1")]
-    if not names:
-        named = f" named as {observed.name}" if observed else ""
-        raise RegistryError(f"the registry holds no champion of packing{named}: run `pliant train packing` first")
-    home = settings.read().home_of("packing")
-    return {name: observed or learn.default_path(home, name) for name in names}
 
 
 def _retrain(config: PackingFlowConfig, loaded: LoadedChampion, path: Path) -> Release:
@@ -132,10 +129,3 @@ def _retrain(config: PackingFlowConfig, loaded: LoadedChampion, path: Path) -> R
         return Release(False, f"{champion.artifact.name}: {why} ({path})", {}, (), "")
     results = [pipeline.make(unit) for unit in units]
     return pipeline.publish(results, pipeline.verdicts(results, [""]), {})
-
-
-def load_champion(name: str) -> LoadedChampion:
-    """Return the champion of the model `name` with its generator and predictor."""
-    registry = open_registry(settings.read(), "packing")
-    champion = load_champions(registry)[name]
-    return LoadedChampion(champion, fetch_generator(registry, champion), fetch_predictor(registry, champion))

@@ -30,7 +30,7 @@ import pliant.training.packing.predictor
 import pliant.training.packing.prompts
 from pliant.device import free_bytes, reporting_memory
 from pliant.errors import ArtifactError, InputError
-from pliant.flows.device import configured_class
+from pliant.flows.config import configured_class
 from pliant.flows.packing.config import CORPUS, EMBEDDED, LengthsConfig, MemoryConfig, PackingFlowConfig
 from pliant.flows.packing.plan import Choice, choose, measure_pace
 from pliant.flows.stage import Notes, Stage, StageResult, contents
@@ -483,11 +483,7 @@ LENGTHS = Stage(
     "lengths",
     Observed,
     make_lengths,
-    lambda config, prompts: {
-        "config": asdict(config.lengths),
-        "prompts": prompts.fingerprint,
-        "seed": config.seed,
-    },
+    lambda config, prompts: {"config": asdict(config.lengths), "prompts": prompts.fingerprint, "seed": config.seed},
     folder="packing/lengths-{config.name}",
     bar="{config.name}: lengths",
     measured=True,
@@ -496,11 +492,7 @@ PREDICTOR = Stage(
     "predictor",
     Predictor,
     make_predictor,
-    lambda config: {
-        "config": asdict(config.predictor),
-        "name": config.name,
-        "transformers": version("transformers"),
-    },
+    lambda config: {"config": asdict(config.predictor), "name": config.name, "transformers": version("transformers")},
     folder="packing/predictor-{config.name}",
     bar="{config.name}: predictor",
 )

@@ -9,9 +9,9 @@ from typing import Any
 from pliant.errors import InputError
 from pliant.flows import config
 from pliant.flows.arithmetic import ArithmeticConfig
+from pliant.flows.config import GateConfig
 from pliant.flows.feedback import FeedbackConfig
 from pliant.profiling.tokens.latency import LatencyConfig
-from pliant.settings import Count
 from pliant.tokens.simulated import ReferenceConfig
 from pliant.training.data import Columns
 from pliant.training.tokens.foundation import FoundationConfig
@@ -19,21 +19,11 @@ from pliant.training.tokens.task import TaskConfig
 
 
 @dataclass(frozen=True, slots=True)
-class GateConfig:
-    """`tolerance`: share of the champion's simulated utility that a challenger may fall short by (noise of the draws)."""
-
-    seeds: Count = 3
-    tolerance: float = 0.005
-    below_linear: bool | None = None  # whether a model that is worse than a linear one may pass; None: of embedded data
-
-
-@dataclass(frozen=True, slots=True)
-class TokensFlowConfig:
+class TokensFlowConfig(config.FlowConfig):
     """`data`: one address a task, optionally `NAME=ADDRESS` (see training/data.py: digits:, parquet:, folder:, hub:).
 
     `columns`: of tables of pictures. `upstream`: address of the data that the embedded backbone is trained on, whole; by
-    default the first task's. `backbone`: embedded, timm:ARCHITECTURE or file:ARCHITECTURE:PATH. `threads`: torch's when
-    profiling and serving on CPU.
+    default the first task's. `backbone`: embedded, timm:ARCHITECTURE or file:ARCHITECTURE:PATH.
     """
 
     data: tuple[str, ...] = ("digits:digit", "digits:loops", "digits:stroke")
@@ -42,10 +32,6 @@ class TokensFlowConfig:
     measured: int | None = None  # images of either split that a task's accuracies are measured on; None: all
     upstream: str | None = None
     backbone: str = "embedded"
-    device: str = "auto"  # the GPU where there is one, else the CPU
-    other_device: bool = False  # whether a release may replace a champion of another class of device
-    threads: Count = 1
-    seed: config.Seed = 0
     foundation: FoundationConfig = field(default_factory=FoundationConfig)
     task: TaskConfig = field(default_factory=TaskConfig)
     arithmetic: ArithmeticConfig = field(default_factory=ArithmeticConfig)  # precision of what is served
@@ -55,7 +41,7 @@ class TokensFlowConfig:
     feedback: FeedbackConfig = field(default_factory=FeedbackConfig)  # labels that tasks learn from
 
     def __post_init__(self) -> None:
-        config.resolve(self)
+        config.FlowConfig.__post_init__(self)
         trained = self.task.gammas
         if untrained := [gamma for gamma in self.latency.gammas if gamma > 0 and gamma not in trained]:
             raise InputError(

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from pliant.flows import settings
 from pliant.flows.pipeline import Compared, Pipeline, Shown, Verdicts
 from pliant.flows.release import Publication
 from pliant.flows.tokens import publish
-from pliant.flows.tokens.champions import load_champion, task_digest
+from pliant.flows.tokens.champions import comparable, load_champion, task_digest
 from pliant.flows.tokens.config import TokensFlowConfig
 from pliant.flows.tokens.gate import judge
-from pliant.flows.tokens.remeasure import comparable
 from pliant.flows.tokens.stages import (
     Bundle,
     TokensData,
@@ -34,8 +33,10 @@ class TokensPipeline(Pipeline[TokensFlowConfig, TokensData, TokensResults, Bundl
     system = "tokens"
     model = TOKENS_TASK
     loading = "pictures"
+    learns = True
     naming = ("data",)
     judge = staticmethod(judge)
+    device_of = staticmethod(lambda side: side.profile.device)
 
     def load(self, progress: Progress) -> list[TokensData]:
         config, original = self.config, load_data(self.config)
@@ -62,13 +63,11 @@ class TokensPipeline(Pipeline[TokensFlowConfig, TokensData, TokensResults, Bundl
                 champion = comparable(self.run, self.config, champion, result.data.tasks, digest)
             yield champion, result.bundle()
 
-    @classmethod
-    def beneath(cls, values: Mapping[str, Any], home: Path) -> dict[str, Any]:
-        return {} if "feedback" in values else {"feedback": {"outcomes": str(home / "outcomes" / "tokens")}}
-
     def report(self, verdicts: Verdicts) -> Mapping[str, Any]:
         (verdict,) = verdicts.values()
-        return publish.gate_report(verdict)
+        sides = {"champion": verdict.champion, "challenger": verdict.challenger}
+        reports = {name: [asdict(report) for report in side.reports] if side else [] for name, side in sides.items()}
+        return {"passed": verdict.passed, "reason": verdict.reason, "bound": list(verdict.challenger.bound), **reports}
 
     def register(self, published: Publication, result: TokensResults) -> list[str]:
         return publish.register(published, result)

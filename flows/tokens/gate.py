@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pliant.flows.gate import FIRST, Judged, other_device, rejection
-from pliant.flows.tokens.config import GateConfig
+from pliant.flows.config import GateConfig
+from pliant.flows.gate import FIRST, Judged, judged, rejection
 from pliant.flows.tokens.stages import Bundle
 from pliant.progress import Progress, silent
 from pliant.report import Report, report
@@ -43,33 +43,26 @@ def judge(
     config: GateConfig,
     reference: ReferenceConfig | None = None,
     progress: Progress = silent,
-    any_device: bool = False,
-    below_linear: str = "",
 ) -> Verdict:
-    """Judge whether the challenger may take the champion's place, by the load that `reference` describes.
-
-    It may not where it was measured on another class of device, unless `any_device` is set, nor where `below_linear` says
-    that a task is worse than a linear model.
-    """
+    """Judge whether the challenger may take the champion's place, by the load that `reference` describes."""
     champion = champion and _measured_alike(champion, challenger)
     standard = champion or challenger
     names = [task.name for task in challenger.tasks]
     if champion is not None:
         names = [task.name for task in champion.tasks if task.name in names]
     if not names:
-        return Judged(False, "the challenger serves none of the champion's tasks", Side())
+        return judged("the challenger serves none of the champion's tasks", "", Side())
     capacity = standard.profile.latency.throughput(0, standard.profile.latency.batches[-1])
     loads = [reference_load(names, capacity, seed, reference) for seed in range(config.seeds)]
     tested = Devices(challenger.profile.latency, {task.name: task.test_accuracy for task in challenger.tasks})
     new = Side(_replays(challenger, loads), tuple(fluid(load.requests, tested).utility for load in loads))
     progress(1, 2)
     if champion is None:
-        return Judged(not below_linear, below_linear or FIRST, new)
+        return judged("", FIRST, new)
     old = Side(_replays(champion, loads))
     earned, before = f"it earns {new.utility:.1f}", f"{old.utility:.1f}"
-    elsewhere = below_linear or other_device(challenger.profile.device, champion.profile.device, any_device)
-    worse = elsewhere or rejection(new.utility >= old.utility * (1 - config.tolerance), earned, before)
-    return Judged(not worse, worse or f"{earned}, no worse than the champion's {before}", new, old)
+    worse = rejection(new.utility >= old.utility * (1 - config.tolerance), earned, before)
+    return judged(worse, f"{earned}, no worse than the champion's {before}", new, old)
 
 
 def _measured_alike(champion: Bundle, challenger: Bundle) -> Bundle:

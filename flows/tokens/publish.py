@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from matplotlib.figure import Figure
 
 from pliant.flows.release import TRAINING, Publication, commit
 from pliant.flows.stage import StageResult
-from pliant.flows.tokens.gate import Side, Verdict
 from pliant.flows.tokens.stages import Bundle, TokensResults
 from pliant.registry.names import TOKENS_BACKBONE, TOKENS_PREFIX, TOKENS_PROFILE
 from pliant.registry.package import Package
@@ -67,16 +65,6 @@ def _metrics(bundle: Bundle) -> dict[str, float]:
     for gamma, name in named.items():
         metrics[f"images_per_second.{name}"] = 32 / bundle.profile.latency.at(gamma, 32)
     return metrics
-
-
-def gate_report(verdict: Verdict) -> dict[str, Any]:
-    """Return the gate's report as plain values."""
-
-    def reports(side: Side | None) -> list[dict[str, Any]]:
-        return [asdict(report) for report in side.reports] if side else []
-
-    sides = {"champion": reports(verdict.champion), "challenger": reports(verdict.challenger)}
-    return {"passed": verdict.passed, "reason": verdict.reason, "bound": list(verdict.challenger.bound), **sides}
 
 
 def _package(name: str, role: str, bundle: Bundle, versions: Mapping[str, int], result: StageResult[Any]) -> Package:
@@ -137,8 +125,7 @@ def trade_off(tasks: Sequence[Task], profile: Profile, batch: int = 32) -> Figur
     left.set_zorder(right.get_zorder() + 1)
     left.set_frame_on(False)
     left.set_xticks(place, [f"{g:+d}" if g else "0" for g in gammas])
-    left.set_xlabel("gamma: tokens merged (-) or prompts added (+) per layer")
-    left.set_ylabel("accuracy on held-out images")
+    left.set(xlabel="gamma: tokens merged (-) or prompts added (+) per layer", ylabel="accuracy on held-out images")
     left.legend(loc="lower right", frameon=True)
     left.set_title("What each gamma earns and what it costs")
     return figure
@@ -151,9 +138,7 @@ def rate_map(profile: Profile) -> Figure:
     axes = figure.subplots()
     last = rule.below[-1] * 1.2 if rule.below else 1.0
     axes.stairs(rule.gammas, [0.0, *rule.below, last], linewidth=2.5, color="#2a5db0", baseline=None)
-    axes.set_xlabel("arrival rate (requests per second and device)")
-    axes.set_ylabel("gamma")
-    axes.set_yticks(sorted(rule.gammas))
+    axes.set(xlabel="arrival rate (requests per second and device)", ylabel="gamma", yticks=sorted(rule.gammas))
     axes.grid(alpha=0.3)
     axes.set_title("Which gamma the rate rule picks")
     return figure
@@ -166,12 +151,10 @@ def sweeps(swept: Mapping[str, Mapping[str, Any]]) -> Figure:
     for index, (task, sweep) in enumerate(swept.items()):
         axes.plot(sweep["rates"], sweep["accuracy"], marker="o", linewidth=2, color=f"C{index}", label=task)
         axes.axhline(sweep["plain"], linestyle=":", color=f"C{index}")
-    axes.set_xscale("log")
     rates = sorted({rate for sweep in swept.values() for rate in sweep["rates"]})
+    axes.set(xscale="log", xlabel="learning rate of the prompts (dotted: gamma 0)", title="Trials of the learning rate")
+    axes.set_ylabel("accuracy on the held-out part of the fit split")
     axes.set_xticks(rates, [f"{rate:g}" for rate in rates])
     axes.minorticks_off()
-    axes.set_xlabel("learning rate of the prompts (dotted: gamma 0)")
-    axes.set_ylabel("accuracy on the held-out part of the fit split")
     axes.legend()
-    axes.set_title("Trials of the learning rate")
     return figure

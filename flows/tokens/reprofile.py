@@ -9,9 +9,9 @@ from rich.table import Table
 from pliant.errors import RegistryError
 from pliant.flows import settings
 from pliant.flows.champions import fetch
-from pliant.flows.device import check_replaces, configured_class
+from pliant.flows.config import configured_class
 from pliant.flows.release import open_registry
-from pliant.flows.reprofile import Profiled, publish
+from pliant.flows.reprofile import Profiled, check_replaces, publish
 from pliant.flows.tokens.champions import champion_models
 from pliant.flows.tokens.config import TokensFlowConfig
 from pliant.flows.tokens.publish import profile_package

@@ -24,13 +24,11 @@ import pliant.training.tokens.task
 from pliant.device import device_class, threads
 from pliant.errors import InputError
 from pliant.flows.arithmetic import ArithmeticConfig, half_of, taken, too_costly, too_slow
-from pliant.flows.config import check_distinct, check_name, named_address
-from pliant.flows.device import configured_class
+from pliant.flows.config import check_distinct, check_name, configured_class, named_address
 from pliant.flows.feedback import FeedbackConfig, Lesson, lessons, part_of_input
 from pliant.flows.progress import tell
 from pliant.flows.stage import Notes, Run, Stage, StageResult
 from pliant.flows.tokens.config import TokensFlowConfig
-from pliant.outcomes.files import KeptInput
 from pliant.precision import is_fast
 from pliant.progress import Progress, share
 from pliant.tokens.artifact import FLOAT32, Backbone, Profile, Task
@@ -97,17 +95,6 @@ def make_foundation(config: TokensFlowConfig, data: ImageData, progress: Progres
     return backbone, {"seconds": time.monotonic() - began}
 
 
-def _task_of(config: TokensFlowConfig, data: ImageData) -> dict[str, Any]:
-    return {
-        "config": asdict(config.task),
-        "data": data.fingerprint,
-        "name": data.name,
-        "gammas": config.latency.gammas,  # at which its accuracy is measured
-        "measured": config.measured,
-        "half": half_of(config.arithmetic, config.device),
-    }
-
-
 def make_task(
     config: TokensFlowConfig, data: ImageData, backbone: StageResult[Backbone], progress: Progress
 ) -> tuple[Task, Notes]:
@@ -141,21 +128,8 @@ def make_task(
     return task, notes | {"linear": asdict(pliant.training.linear.compare_pictures(data, rows, right_R))}
 
 
-def _profile_of(config: TokensFlowConfig) -> dict[str, Any]:
-    return {
-        "config": asdict(config.latency),
-        "arithmetic": asdict(config.arithmetic),
-        "deadline": config.reference.urgent[0],  # the rate rule follows from it
-        "device": configured_class(config),
-        "cores": os.cpu_count(),
-    }
-
-
 def make_profile(
-    config: TokensFlowConfig,
-    backbone: StageResult[Backbone],
-    tasks: Sequence[StageResult[Task]],
-    progress: Progress,
+    config: TokensFlowConfig, backbone: StageResult[Backbone], tasks: Sequence[StageResult[Task]], progress: Progress
 ) -> tuple[Profile, Notes]:
     """Measure latency and memory per (gamma, batch) with all tasks mixed, and derive the rate rule.
 
@@ -217,25 +191,38 @@ class Bundle:
 
 
 FOUNDATION = Stage(
-    "foundation",
-    Backbone,
-    make_foundation,
-    _foundation_of,
-    folder="tokens/backbone",
-    bar="foundation",
-    download=True,
+    "foundation", Backbone, make_foundation, _foundation_of, folder="tokens/backbone", bar="foundation", download=True
 )
 TASK = Stage(
     "task",
     Task,
     make_task,
-    _task_of,
+    lambda config, data: {
+        "config": asdict(config.task),
+        "data": data.fingerprint,
+        "name": data.name,
+        "gammas": config.latency.gammas,  # at which its accuracy is measured
+        "measured": config.measured,
+        "half": half_of(config.arithmetic, config.device),
+    },
     folder="tokens/task-{data.name}",
     bar="task {data.name}",
     run="task-{data.name}",
 )
 PROFILE = Stage(
-    "profile", Profile, make_profile, _profile_of, folder="tokens/profile", bar="latency profile", measured=True
+    "profile",
+    Profile,
+    make_profile,
+    lambda config: {
+        "config": asdict(config.latency),
+        "arithmetic": asdict(config.arithmetic),
+        "deadline": config.reference.urgent[0],  # the rate rule follows from it
+        "device": configured_class(config),
+        "cores": os.cpu_count(),
+    },
+    folder="tokens/profile",
+    bar="latency profile",
+    measured=True,
 )
 
 
@@ -286,27 +273,21 @@ def with_lessons(config: FeedbackConfig, data: ImageData, held_out: float) -> Im
 
     `held_out`: share of the fit split on which trials are judged. Raises `InputError` for a file that cannot be read.
     """
-    learnt = lessons(config, data.name, lambda lesson: is_usable(lesson, data.classes))
-    joined = labelled.join(data, [_picture(lesson) for lesson in learnt], held_out)
+    learnt = lessons(config, data.name, lambda lesson: _picture(lesson, data.classes) is not None)
+    pictures = [picture for lesson in learnt if (picture := _picture(lesson, data.classes)) is not None]
+    joined = labelled.join(data, pictures, held_out)
     if learnt:
         logger.info("task %s learns from labelled pictures: %s", data.name, labelled.counts(data, joined))
     return joined
 
 
-def is_usable(lesson: Lesson, classes: Collection[str]) -> bool:
-    """Whether what was kept is a picture, and the label a class of the task."""
-    size = _size(lesson.input)
-    return size is not None and len(lesson.input.content) == 3 * size[0] * size[1] and lesson.record.label in classes
-
-
-def _size(kept: KeptInput) -> tuple[int, int] | None:
-    """Return height and width of a picture, None for anything else."""
-    form = FORM.fullmatch(kept.form)
-    return (int(form[1]), int(form[2])) if form else None
-
-
-def _picture(lesson: Lesson) -> LabelledPicture:
-    size = _size(lesson.input)
-    assert size is not None
+def _picture(lesson: Lesson, classes: Collection[str]) -> LabelledPicture | None:
+    """Return what was kept as a picture; None where it is none, or the label no class of the task."""
+    form, label = FORM.fullmatch(lesson.input.form), lesson.record.label
+    if form is None or label not in classes:
+        return None
+    size = int(form[1]), int(form[2])
+    if len(lesson.input.content) != 3 * size[0] * size[1]:
+        return None
     pixels_HW3 = np.frombuffer(lesson.input.content, np.uint8).reshape(*size, 3)
-    return LabelledPicture(pixels_HW3, str(lesson.record.label), part_of_input(lesson.input))
+    return LabelledPicture(pixels_HW3, str(label), part_of_input(lesson.input))

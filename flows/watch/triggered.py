@@ -82,7 +82,10 @@ def triggered(system: str, function: Callable[P, dict[str, Any]]) -> Callable[P,
         deployed = run.deployment_id is not None
         # A run from a command line is watched by whoever typed it, and has Prefect's timeout.
         limits = deployments.read_limits()
-        with guarded(limits.guard, _prefect_run(str(run.id))) if deployed else nullcontext():
+        address = PREFECT_API_URL.value()
+        secrets = (_plain(each.value()) for each in (PREFECT_API_KEY, PREFECT_API_AUTH_STRING))
+        reached = PrefectRun(str(address), str(run.id), *secrets) if address else None
+        with guarded(limits.guard, reached) if deployed else nullcontext():
             if reason and deployed:
                 decision = debounced(run, limits.alarm)
                 if decision.sentence:
@@ -90,7 +93,9 @@ def triggered(system: str, function: Callable[P, dict[str, Any]]) -> Callable[P,
                     return cast(Any, Completed(name=SKIPPED, message=decision.sentence, data=nothing))  # type: ignore[no-any-return]
             check_registry(settings.read(), system, patient=deployed)
             if reason:
-                show_drift(system, reason, settings.read().home_of(system))
+                text = to_markdown(system, reason, read_alarms(state_file(settings.read().home_of(system), system)))
+                about = "What was noticed, and why this run was started"
+                create_markdown_artifact(text, key=f"{system}-drift", description=about)
             released = function(*args, **kwargs)
             if reason:
                 tag_runs(system, reason, released)
@@ -119,14 +124,6 @@ def follow_up(deployment: str, reason: str) -> None:
         run_deployment(deployment, parameters={"reason": reason}, timeout=0, as_subflow=False)
     except ObjectNotFound:
         logger.warning("nothing follows %r: there is no deployment %s", reason, deployment)
-
-
-def _prefect_run(identity: str) -> PrefectRun | None:
-    """Return how the guard reaches a flow run in Prefect; None where no server is named."""
-    address = PREFECT_API_URL.value()
-    if not address:
-        return None
-    return PrefectRun(str(address), identity, _plain(PREFECT_API_KEY.value()), _plain(PREFECT_API_AUTH_STRING.value()))
 
 
 def _plain(secret: Any) -> str | None:
@@ -159,12 +156,6 @@ def to_markdown(system: str, reason: str, alarms: Sequence[Mapping[str, Any]]) -
         rows += [[_cell(alarm.get(key)) for key in columns] for alarm in alarms]
         lines += ["", *(f"| {' | '.join(row)} |" for row in rows)]
     return "\n".join(lines)
-
-
-def show_drift(system: str, reason: str, home: Path) -> None:
-    """Put the report on the page of the Prefect run, as the artifact `SYSTEM-drift`."""
-    text = to_markdown(system, reason, read_alarms(state_file(home, system)))
-    create_markdown_artifact(text, key=f"{system}-drift", description="What was noticed, and why this run was started")
 
 
 def _cell(value: object) -> str:

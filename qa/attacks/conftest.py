@@ -1,10 +1,29 @@
-"""Small services for the attacks that any service would do for, and for those on pictures."""
+"""The worlds of the attacks: small services that live as long as a module's tests, with keys of tenants or without."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
 
 import pytest
 
 from qa.grounds import served
+from qa.targets import make_keys
+
+
+@pytest.fixture(scope="module")
+def serve(tmp_path_factory):
+    """Starts a service of a system, with a key for each tenant in `roles`; gives both."""
+    with ExitStack() as services:
+
+        def start(system, roles: Mapping = {}, limits: Mapping = {}, **settings):
+            folder = tmp_path_factory.mktemp("attacked")
+            if roles:
+                settings["keys_file"] = folder / "keys.json"
+            keys = make_keys(folder / "keys.json", roles, limits)
+            return services.enter_context(served(system, folder, **settings)), keys
+
+        yield start
 
 
 @pytest.fixture(scope="module")
@@ -15,6 +34,5 @@ def service(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def tokens(tmp_path_factory):
-    with served("tokens", tmp_path_factory.mktemp("attacked")) as service:
-        yield service
+def tokens(serve):
+    return serve("tokens")[0]

@@ -1,19 +1,14 @@
-"""A packing engine that computes nothing: each text has all its tokens as soon as it is submitted; and a chat with it."""
+"""A packing engine that computes nothing: each text has all its tokens as soon as it is submitted."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from pliant.packing.engine.submission import Progress, Status, Submission
 from pliant.serving.packing.engine.engine_process import NO_STATUS, Deliver, EngineBuild
 from pliant.serving.workers.devices import BuildPlan
-from qa.attacks.overload import Message, post
 
-SERVICE = f"{__package__}.idle_service:PackingService"
-DEADLINE = 0.25  # seconds
-QUESTION = "How do I sort a list of words by their length, the longest first?"
 TOKENS = 8  # of each text, at most
 TOKEN = 5  # whichever: nobody reads the text
 
@@ -50,9 +45,3 @@ class IdleEngine:
     def stop(self) -> None: ...
 
     def check(self) -> None: ...
-
-
-def chat(model: str) -> Message:
-    """Return a short chat with a model."""
-    fields = {"model": model, "messages": [{"role": "user", "content": QUESTION}], "max_tokens": TOKENS}
-    return post("/v1/chat/completions", json.dumps({**fields, "deadline": DEADLINE}).encode(), DEADLINE)

@@ -6,7 +6,6 @@ again otherwise.
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import platform
@@ -34,14 +33,6 @@ _OF_PIP = {
 
 class NotInstalledError(Exception):
     """A client cannot be installed; the message says why."""
-
-
-def requirements_of(script: Path) -> dict[str, tuple[str, ...]]:
-    """Return the REQUIREMENTS of a client's script by client, without importing it. Raises `ValueError` if it has none."""
-    for node in ast.parse(script.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == "REQUIREMENTS":
-            return dict(ast.literal_eval(node.value or ast.Dict([], [])))
-    raise ValueError(f"{script} has no REQUIREMENTS")
 
 
 def python_of(folder: Path, requirements: Sequence[str]) -> Path:

@@ -2,9 +2,9 @@
 
     python -m qa.conformance.run [--only "openai lm-eval"] [--long] [--texts FILE.parquet]
 
-Each client has a virtual environment of its own in PLIANT_HOME/conformance (.pliant by default), with pinned requirements
-out of its script in `clients`; what it writes lies there, too. PLIANT_SMOLLM2 names the folder of a language model that
-packing serves, instead of a tiny one of random weights. The exit status is 1 if a client failed, or none could be run.
+Each client has a virtual environment of its own in PLIANT_HOME/conformance (.pliant by default), with pinned requirements;
+what it writes lies there, too. PLIANT_SMOLLM2 names the folder of a language model that packing serves, instead of a tiny
+one of random weights. The exit status is 1 if a client failed, or none could be run.
 """
 
 from __future__ import annotations
@@ -20,20 +20,21 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pliant.benchmarks.places import ROOT, SHARED
 from pliant.errors import PliantError
-from qa.conformance.catalog import VLLM, Client, choose
 from qa.conformance.environments import NotInstalledError, python_of
-from qa.conformance.results import Row, Step, status, table
 from qa.conformance.services import SYSTEMS, LiveService, live
 
+SCRIPTS = Path(__file__).with_name("clients")
 TEXTS = SHARED / "text" / "sst2_validation.parquet"
 ITEMS, REQUESTS = {"quick": 50, "long": 500}, {"quick": 8, "long": 64}
 LIMIT = 3600.0  # seconds of a client
+VLLM = "vllm"
+"""The client that is run from an environment of the user's."""
 VLLM_PYTHON = "PLIANT_VLLM_PYTHON"
 """The environment variable that names the Python of an environment with vLLM."""
 _NOWHERE = "http://127.0.0.1:9"  # the port of a service that discards: nothing listens there
@@ -41,12 +42,140 @@ _REFUSED = {
     **dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"), _NOWHERE),
     **dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1,localhost"),
     "HF_ENDPOINT": _NOWHERE,
-    "HF_HUB_DISABLE_TELEMETRY": "1",
-    "DO_NOT_TRACK": "1",
-    "VLLM_NO_USAGE_STATS": "1",
+    **dict.fromkeys(("HF_HUB_DISABLE_TELEMETRY", "DO_NOT_TRACK", "VLLM_NO_USAGE_STATS"), "1"),
 }
-_OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
+_OFFLINE = dict.fromkeys(("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE"), "1")
 _KEPT = ("PATH", "LANG", "LC_ALL", "TZ", "ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """A client's script against a system, and the pinned requirements of the client.
+
+    `hub_offline`: whether HF_HUB_OFFLINE is set, with which some clients refuse this machine's addresses or folders.
+    """
+
+    name: str
+    script: str
+    system: str
+    pins: tuple[str, ...] = ()
+    hub_offline: bool = True
+
+
+_OPENAI, _HUB = ("openai==3.57.0",), ("huggingface_hub==2.4.0", "numpy")
+_TORCH = "torch==2.13.0"  # a release that has a build for CPUs
+CLIENTS: tuple[Client, ...] = (
+    Client("openai", "chats.py", "packing", _OPENAI),
+    Client("huggingface_hub", "chats.py", "packing", _HUB, hub_offline=False),
+    Client("inspect-ai", "chats.py", "packing", ("inspect-ai==0.3.285", *_OPENAI)),
+    Client("llm-comply", "commands.py", "packing", ("llm-comply==0.5.0",)),
+    Client("lm-eval", "commands.py", "packing", ("lm-eval[api,hf]==0.4.13", _TORCH, "transformers==5.23.0")),
+    Client("guidellm", "commands.py", "packing", ("guidellm==0.8.1", _TORCH)),
+    Client("aiperf", "commands.py", "packing", ("aiperf==0.13.0",), hub_offline=False),
+    Client(VLLM, "commands.py", "packing"),
+    Client("huggingface_hub", "tei.py", "bins", _HUB, hub_offline=False),
+    Client("openai", "tei.py", "bins", _OPENAI),
+    # llama-index-core has a copy of cl100k_base's vocabulary, which tiktoken else downloads.
+    Client(
+        "langchain-openai",
+        "tei.py",
+        "bins",
+        ("langchain-openai==1.7.4", "tiktoken==0.14.0", "llama-index-core==0.14.25"),
+    ),
+    Client(
+        "langchain-huggingface",
+        "tei.py",
+        "bins",
+        # It is installed alone, as it would bring torch.
+        ("--no-deps langchain-huggingface==1.2.3", "langchain-core==1.8.3", *_HUB),
+        hub_offline=False,
+    ),
+    *(
+        Client(name, "tei.py", "bins", (f"{name}=={number}",))
+        for name, number in (
+            ("llama-index-embeddings-text-embeddings-inference", "0.6.0"),
+            ("llama-index-postprocessor-tei-rerank", "0.6.0"),
+            ("cohere", "7.3.1"),
+        )
+    ),
+    *(
+        Client("tritonclient[http]", "oip.py", system, ("tritonclient[http]==2.73.0",))
+        for system in ("bins", "cascade", "tokens")
+    ),
+    *(Client("schemathesis", "pages.py", system, ("schemathesis==4.32.5",)) for system in SYSTEMS),
+)
+
+
+def choose(words: Sequence[str]) -> list[Client]:
+    """Return the clients that are named, by their name or their system's; all without words. Raises `ValueError`."""
+    known = {word for client in CLIENTS for word in (client.name, client.system)}
+    if unknown := [word for word in words if word not in known]:
+        raise ValueError(f"client is {unknown[0]!r}, but must be one of {', '.join(sorted(known))}")
+    return [client for client in CLIENTS if not words or {client.name, client.system} & set(words)]
+
+
+PASSED, FAILED, NOT_RUN = "passed", "failed", "not run"
+HEADINGS = ("client", "version", "against", "what it did", "result", "steps", "seconds")
+WIDTH = 72  # characters of what a client did
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A line of a client. `ok`: None for a step that is left out, with the reason in `detail`."""
+
+    did: str
+    ok: bool | None
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A client against a system. `reason`: why it was not run, or why it failed besides its steps; else empty."""
+
+    client: str
+    version: str
+    system: str
+    steps: tuple[Step, ...]
+    reason: str = ""
+    installed: bool = True
+    seconds: float = 0.0
+
+    @property
+    def result(self) -> str:
+        if not self.installed:
+            return NOT_RUN
+        taken = [step for step in self.steps if step.ok is not None]
+        return PASSED if taken and not self.reason and all(step.ok for step in taken) else FAILED
+
+    def cells(self) -> tuple[str, ...]:
+        taken = [step for step in self.steps if step.ok is not None]
+        did = "; ".join(step.did for step in taken) or self.reason
+        shown = did if len(did) <= WIDTH else f"{did[: WIDTH - 3]}..."
+        steps = f"{sum(step.ok is True for step in taken)} of {len(taken)}"
+        return self.client, self.version or "-", self.system, shown, self.result, steps, f"{self.seconds:.0f}"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "result": self.result}
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Return the rows as a table, and below it what failed, what was not run and what was left out."""
+    cells = [HEADINGS, *(row.cells() for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = ["  ".join(text.ljust(width) for text, width in zip(each, widths, strict=True)).rstrip() for each in cells]
+    lines.insert(1, "  ".join("-" * width for width in widths))
+    for row in rows:
+        name = f"{row.client} against {row.system}"
+        lines += [f"{name}: {row.result}: {row.reason}"] if row.reason else []
+        lines += [f"{name}: {FAILED}: {step.did}: {step.detail}" for step in row.steps if step.ok is False]
+        lines += [f"{name}: left out: {step.did}: {step.detail}" for step in row.steps if step.ok is None]
+    return "\n".join(lines) + "\n"
+
+
+def status(rows: Sequence[Row]) -> int:
+    """Return the exit status: 1 if a client failed, or if none was run."""
+    results = [row.result for row in rows]
+    return int(FAILED in results or PASSED not in results)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +218,7 @@ class Runner:
 
     def _python(self, client: Client) -> Path:
         if client.name != VLLM:
-            return python_of(self.folder / simple(client.name), client.requirements)
+            return python_of(self.folder / simple(client.name), client.pins)
         if given := os.environ.get(VLLM_PYTHON):
             return Path(given)
         raise NotInstalledError(f"{VLLM_PYTHON} names no Python of an environment with vLLM")
@@ -97,12 +226,17 @@ class Runner:
     def use(self, client: Client, python: Path, service: LiveService) -> Row:
         """Run a client's script against a service, and return what came of it."""
         scratch = empty(self.folder / "runs" / f"{simple(client.name)}-{service.system}")
-        command = [str(python), str(client.path), service.url, *self._options(client, service, scratch)]
         say(f"{client.name}: against {service.system}")
+        given = {"client": client.name, "system": client.system, "model": service.model, "folder": scratch}
+        given |= {"tokenizer": service.model_folder, "items": ITEMS[self.size], "requests": REQUESTS[self.size]}
+        if client.name == "lm-eval":
+            given["rows"] = scratch / "rows.jsonl"
+            write_rows(self.texts, scratch / "rows.jsonl", ITEMS[self.size])
+        options = [word for name, value in given.items() for word in (f"--{name}", str(value))]
         started, steps, version = time.monotonic(), list[Step](), ""
         with (scratch / "stderr.log").open("w") as errors:
             process = subprocess.Popen(
-                command,
+                [str(python), str(SCRIPTS / client.script), service.url, *options],
                 env=variables(client, python, scratch),
                 cwd=scratch,
                 stdout=subprocess.PIPE,
@@ -129,18 +263,6 @@ class Runner:
                 row, reason=f"its script ended with status {process.returncode}; see {scratch / 'stderr.log'}"
             )
         return row
-
-    def _options(self, client: Client, service: LiveService, scratch: Path) -> list[str]:
-        if client.by_name:
-            return [client.name, *client.arguments]
-        if not client.settings:
-            return [*client.arguments]
-        rows = scratch / "rows.jsonl"
-        if client.name == "lm-eval":
-            write_rows(self.texts, rows, ITEMS[self.size])
-        named = {"client": client.name, "model": service.model, "tokenizer": service.model_folder, "folder": scratch}
-        named |= {"rows": rows, "items": ITEMS[self.size], "requests": REQUESTS[self.size]}
-        return [word for name, value in named.items() for word in (f"--{name}", str(value))]
 
 
 def variables(client: Client, python: Path, scratch: Path) -> dict[str, str]:

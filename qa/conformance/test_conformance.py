@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from qa.conformance import environments, run
-from qa.conformance.catalog import CLIENTS, VLLM, Client, choose
-from qa.conformance.results import FAILED, Row
+from qa.conformance.run import CLIENTS, FAILED, VLLM, Client, Row, choose
 from qa.conformance.services import LiveService
 
 LINE = '{"client": "a-client", "version": "7", "did": "chats", "ok": %s, "detail": ""}'
@@ -26,7 +25,7 @@ def use(runner, folder: Path, text: str) -> Row:
     """Return what comes of a client whose script is `text`."""
     path = folder / "script.py"
     path.write_text(text)
-    client = Client("a-client", str(path), "packing", settings=False)
+    client = Client("a-client", str(path), "packing")
     return runner.use(client, Path(sys.executable), LiveService("packing", "http://127.0.0.1:9", "tales", None))
 
 
@@ -59,8 +58,8 @@ def test_every_requirement_is_an_exact_version_the_same_in_all_scripts_and_clien
     pins = defaultdict(set)
     for client in CLIENTS:
         if client.name != VLLM:
-            pins[client.name].add(client.requirements)
-            name, _, number = client.requirements[0].removeprefix(environments.NO_DEPENDENCIES).partition("==")
+            pins[client.name].add(client.pins)
+            name, _, number = client.pins[0].removeprefix(environments.NO_DEPENDENCIES).partition("==")
             assert name.partition("[")[0] == client.name.partition("[")[0] and number
     assert all(len(each) == 1 for each in pins.values()), pins
     assert {client.system for client in choose(["openai"])} == {"packing", "bins"}

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pliant.flows.tasks import limited_task, system_flow
+from pliant.flows.pipeline import limited_task, system_flow
 
 
 @limited_task("wait")

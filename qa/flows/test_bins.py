@@ -10,8 +10,9 @@ import pytest
 from pliant.bins.runtimes.cache import cache_folder, verify
 from pliant.errors import RegistryError
 from pliant.flows import settings
-from pliant.flows.bins.champions import Record, champion_artifacts, fetch_encoder, fetch_score, load_champions
+from pliant.flows.bins.champions import Record, fetch_encoder, fetch_score, load_champions
 from pliant.flows.bins.reprofile import reprofile
+from pliant.flows.champions import champion_artifacts
 from pliant.flows.release import open_registry
 from pliant.flows.run import run_connected
 from pliant.journal import encode
@@ -33,7 +34,7 @@ def test_what_a_service_was_asked_takes_the_place_of_the_texts_once_it_is_enough
     sources = ["journal:served.jsonl", "data"]
     streams = [{**setting(place)["streams"][0], "lengths": sources}]
     run(streams=streams)
-    assert champion_artifacts(settings.read())["things"].lengths.sum() == 240
+    assert champion_artifacts(settings.read(), "bins")["things"].lengths.sum() == 240
     write_journal(place / "served.jsonl", 120)
     write_journal(place / "served-2.jsonl", 30)
     _, stages = run(streams=streams)
@@ -63,14 +64,14 @@ def test_compiled_files_are_vouched_for_and_made_again_where_they_have_gone(run)
     """With ONNX Runtime there are some, on the device's folder of the cache."""
     given = {"engine": {"engine": "onnx"}}
     run(**given)
-    things = champion_artifacts(settings.read())["things"]
+    things = champion_artifacts(settings.read(), "bins")["things"]
     folder = cache_folder(settings.read().home, things.encoder, things.device_class)
     assert things.engine == "onnx"
     verify(folder, things.files)
     shutil.rmtree(folder)
     _, stages = run(**given)
     assert stages == [PROFILE, PLAN, *ALWAYS]
-    verify(folder, champion_artifacts(settings.read())["things"].files)
+    verify(folder, champion_artifacts(settings.read(), "bins")["things"].files)
 
 
 def test_a_reranker_and_an_embedding_with_prompts_are_released_from_folders(run, place):

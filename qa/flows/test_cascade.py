@@ -11,12 +11,12 @@ from pliant.errors import PliantError, RegistryError
 from pliant.flows import settings
 from pliant.flows.cascade.champions import (
     Record,
-    champion_artifacts,
     fetch_classifiers,
     load_champions,
     outputs_on_test,
 )
 from pliant.flows.cascade.reprofile import reprofile
+from pliant.flows.champions import champion_artifacts
 from pliant.flows.release import open_registry
 from pliant.flows.run import run_connected
 from pliant.models.artifact import Classifier
@@ -89,7 +89,7 @@ def test_two_tasks_are_released_together_and_one_takes_pairs(run, place):
     released, stages = run(tasks=tasks)
     assert "pliant-cascade-task-alike" in released["new"]
     assert [stage for stage in stages if stage.startswith("things")] == ["things: gate"]
-    cascades = champion_artifacts(settings.read())
+    cascades = champion_artifacts(settings.read(), "cascade")
     assert (cascades["things"].pair, cascades["alike"].pair) == (False, True)
 
 

@@ -39,7 +39,7 @@ def follow(
     heading: str,
     variables: Mapping[str, str],
     folder: Path | None = None,
-    between: Callable[[], object] = servers.nothing,
+    between: Callable[[], object] = lambda: None,
     atlast: Callable[[list[str]], object] = lambda _output: None,
     order: int = 1,
 ) -> dict[str, float]:

@@ -11,8 +11,8 @@ import numpy as np
 from pliant.bins.artifact import Bins
 from pliant.flows import settings
 from pliant.flows.champions import fetch_champions
+from pliant.flows.pipeline import limited_task, publish_task, show_release, system_flow
 from pliant.flows.release import open_registry, publication
-from pliant.flows.tasks import limited_task, publish_task, show_release, system_flow
 from pliant.registry import codec
 from pliant.registry.names import BINS_ENCODER, BINS_PREFIX
 from pliant.registry.package import Package

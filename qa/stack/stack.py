@@ -106,7 +106,7 @@ def stack(
     home: Path,
     names: Sequence[str] = SYSTEMS,
     sizes: Mapping[str, Mapping[str, Any]] = {},
-    databases: Callable[[Postgres], object] = servers.nothing,
+    databases: Callable[[Postgres], object] = lambda _database: None,
     runs: Callable[[], object] | None = None,
 ) -> Iterator[Stack]:
     """Run Postgres, MLflow, Prefect and a worker, with the flows of systems deployed in the sizes of planted changes.

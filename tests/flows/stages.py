@@ -23,8 +23,8 @@ from pliant.flows.packing import stages as packing_stages
 from pliant.flows.packing.learn import LoadedChampion
 from pliant.flows.packing.stages import select_prompts
 from pliant.flows.stage import Run
+from pliant.flows.tokens import champions as tokens_champions
 from pliant.flows.tokens import config as tokens_config
-from pliant.flows.tokens import remeasure
 from pliant.flows.tokens import stages as tokens_stages
 from pliant.flows.tokens.stages import Bundle
 from pliant.progress import silent
@@ -56,7 +56,7 @@ def tokens(folder: Path, run: Run, **changes: Any) -> None:
     run(tokens_stages.PROFILE, config, backbone, [task])
     old = tiny_task("digit", data.classes, "sha256:b", gammas=())
     champion = Bundle(tiny_backbone(), (old,), tiny_profile("sha256:b", "cpu"))
-    run(remeasure.CHAMPION, config, champion, old, "sha256:t", data)
+    run(tokens_champions.CHAMPION, config, champion, old, "sha256:t", data)
 
 
 def cascade(folder: Path, run: Run, **changes: Any) -> None:
@@ -103,9 +103,4 @@ def packing(folder: Path, run: Run, **changes: Any) -> None:
     run(learn.PLAN, config, loaded, lengths, predictor)
 
 
-SYSTEMS: Mapping[str, Callable[..., None]] = {
-    "tokens": tokens,
-    "cascade": cascade,
-    "bins": bins,
-    "packing": packing,
-}
+SYSTEMS: Mapping[str, Callable[..., None]] = {"tokens": tokens, "cascade": cascade, "bins": bins, "packing": packing}

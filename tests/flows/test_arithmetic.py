@@ -8,7 +8,7 @@ import pytest
 
 from pliant.errors import InputError
 from pliant.flows import arithmetic
-from pliant.flows.arithmetic import ArithmeticConfig, half_of, too_costly, too_slow
+from pliant.flows.arithmetic import ArithmeticConfig, chosen, half_of
 from pliant.flows.stage import StageResult
 from pliant.flows.tokens import stages
 from pliant.flows.tokens.config import TokensFlowConfig
@@ -42,18 +42,32 @@ def test_a_named_precision_is_measured_where_the_device_has_it_and_else_refused(
         half_of(ArithmeticConfig("float16"), "cpu")
 
 
-def test_auto_takes_only_what_is_clearly_faster_and_a_named_one_need_not_be():
-    assert too_slow(ArithmeticConfig(), "bfloat16", 0.94) == ""
-    assert too_slow(ArithmeticConfig(), "bfloat16", 0.95) == "float32 is served: bfloat16 takes 0.95 times as long"
-    assert too_slow(ArithmeticConfig("bfloat16"), "bfloat16", 3.0) == ""
+@pytest.mark.parametrize(
+    ("precision", "ratio", "cost", "sentence"),
+    [
+        ("auto", 0.94, 0.01, "bfloat16 is served: it takes 0.94 times as long as float32 and gets 1.00% fewer right"),
+        ("auto", 0.95, None, "float32 is served: bfloat16 takes 0.95 times as long"),
+        (
+            "bfloat16",
+            3.0,
+            -0.02,
+            "bfloat16 is served: it takes 3.00 times as long as float32 and gets 0.00% fewer right",
+        ),
+        ("auto", 0.5, 0.011, "float32 is served: bfloat16 gets 1.10% fewer answers right, and 1.00% are tolerated"),
+        ("bfloat16", 0.5, 0.011, "float32 is served: bfloat16 gets 1.10% fewer answers right, and 1.00% are tolerated"),
+    ],
+)
+def test_half_precision_is_served_where_it_is_clearly_faster_or_named_and_costs_no_more_than_is_tolerated(
+    precision, ratio, cost, sentence
+):
+    """`cost` None: what is not faster is not tested."""
 
+    def asked() -> float:
+        assert cost is not None
+        return cost
 
-@pytest.mark.parametrize("precision", ["auto", "bfloat16"])
-def test_what_costs_more_than_is_tolerated_is_never_served(precision):
-    config = ArithmeticConfig(precision, tolerance=0.01)
-    assert too_costly(config, "bfloat16", 0.01) == ""
-    sentence = "float32 is served: bfloat16 gets 1.10% fewer answers right, and 1.00% are tolerated"
-    assert too_costly(config, "bfloat16", 0.011) == sentence
+    served, reason = chosen(ArithmeticConfig(precision, tolerance=0.01), "bfloat16", ratio, asked)
+    assert (served, reason) == (sentence.startswith("bfloat16"), sentence)
 
 
 def task(cost: float | None, name: str = "a") -> Task:

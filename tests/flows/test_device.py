@@ -12,10 +12,10 @@ from pliant.flows.bins.flow import bins
 from pliant.flows.cascade import reprofile as cascade_reprofile
 from pliant.flows.cascade.config import CascadeFlowConfig
 from pliant.flows.cascade.flow import cascade
-from pliant.flows.device import check_replaces
 from pliant.flows.packing import reprofile as packing_reprofile
 from pliant.flows.packing.config import PackingFlowConfig
 from pliant.flows.packing.flow import packing
+from pliant.flows.reprofile import check_replaces
 from pliant.flows.tokens.config import TokensFlowConfig
 from pliant.flows.tokens.flow import tokens
 from pliant.progress import silent

@@ -9,6 +9,11 @@ from typing import Any
 import pytest
 
 from pliant import systems
+from pliant.flows.bins.flow import BinsPipeline
+from pliant.flows.cascade.flow import CascadePipeline
+from pliant.flows.gate import other_device, overruled
+from pliant.flows.packing.flow import PackingPipeline
+from pliant.flows.tokens.flow import TokensPipeline
 from tests.flows.bins import test_gate as bins
 from tests.flows.cascade import test_gate as cascade
 from tests.flows.packing import test_gate as packing
@@ -19,18 +24,20 @@ from tests.flows.tokens import test_gate as tokens
 class Sides:
     """Candidates: one, the same at half the speed, and that one as if measured elsewhere, or of something else."""
 
+    pipeline: Any
     module: Any
     fast: Callable[[], Any]
     slow: Callable[[], Any]
     far: Callable[[], Any]
     other: Callable[[], Any]
 
-    def judge(self, champion: Any, challenger: Any, **more: Any) -> Any:
-        return self.module.judge(champion, challenger, self.module.ONCE, self.module.SHORT, **more)
+    def judge(self, champion: Any, challenger: Any) -> Any:
+        return self.module.judge(champion, challenger, self.module.ONCE, self.module.SHORT)
 
 
 SIDES = {
     "tokens": Sides(
+        TokensPipeline,
         tokens,
         tokens.bundle,
         lambda: tokens.slower(tokens.bundle(), 4.0),
@@ -38,6 +45,7 @@ SIDES = {
         lambda: tokens.slower(tokens.bundle(digest="sha256:c"), 4.0),
     ),
     "bins": Sides(
+        BinsPipeline,
         bins,
         bins.candidate,
         lambda: bins.candidate(2.0),
@@ -45,6 +53,7 @@ SIDES = {
         lambda: bins.candidate(2.0, encoder="other"),
     ),
     "cascade": Sides(
+        CascadePipeline,
         cascade,
         cascade.candidate,
         lambda: cascade.candidate(seconds=20.0),
@@ -52,6 +61,7 @@ SIDES = {
         lambda: cascade.others(cascade.candidate(seconds=20.0)),
     ),
     "packing": Sides(
+        PackingPipeline,
         packing,
         packing.candidate,
         lambda: packing.candidate(seconds=2.0),
@@ -69,9 +79,12 @@ def sides(request) -> Sides:
 def test_where_there_is_no_champion_the_challenger_passes_unless_a_linear_model_is_better(sides):
     verdict = sides.judge(None, sides.fast())
     assert verdict.passed and verdict.champion is None and "no champion" in verdict.reason
-    for champion in (None, sides.fast()):
-        verdict = sides.judge(champion, sides.fast(), below_linear="a linear model is better")
-        assert not verdict.passed and verdict.reason == "a linear model is better"
+    assert overruled(verdict, "") is verdict
+    refused = overruled(verdict, "a linear model is better")
+    assert not refused.passed and (refused.reason, refused.challenger) == (
+        "a linear model is better",
+        verdict.challenger,
+    )
 
 
 def test_equals_pass(sides):
@@ -89,6 +102,7 @@ def test_of_something_else_a_slower_challenger_has_to_answer_for_it(sides):
 
 
 def test_another_class_of_device_replaces_the_champion_only_where_it_may(sides):
-    verdict = sides.judge(sides.fast(), sides.far())
-    assert not verdict.passed and verdict.reason.startswith("it was measured on far, the champion on cpu: ")
-    assert "worse than the champion's" in sides.judge(sides.fast(), sides.far(), any_device=True).reason
+    challenger, champion = (sides.pipeline.device_of(side()) for side in (sides.far, sides.fast))
+    assert other_device(challenger, champion, allowed=True) == other_device(champion, champion, allowed=False) == ""
+    assert other_device(challenger, champion, allowed=False).startswith("it was measured on far, the champion on cpu: ")
+    assert "worse than the champion's" in sides.judge(sides.fast(), sides.far()).reason

@@ -61,7 +61,7 @@ def test_every_stage_is_tried_here(stages):
     known = {
         id(value): value.task
         for path in (ROOT / "flows").glob("*/stages.py")
-        for module in (path, path.with_name("learn.py"), path.with_name("feedback.py"), path.with_name("remeasure.py"))
+        for module in (path, path.with_name("learn.py"), path.with_name("feedback.py"), path.with_name("champions.py"))
         if module.is_file()
         for value in vars(import_module(f"pliant.flows.{module.parent.name}.{module.stem}")).values()
         if isinstance(value, Stage)

@@ -10,7 +10,7 @@ import pytest
 from prefect import flow
 
 from pliant.flows import pipeline, settings
-from pliant.flows.gate import Judged
+from pliant.flows.gate import Judged, judged
 from pliant.flows.pipeline import Pipeline, tasks
 from pliant.flows.stage import Stage, StageResult
 from pliant.progress import silent
@@ -110,7 +110,9 @@ def test_prefect_keeps_no_result_beside_the_stores(store):
 
 @dataclass(frozen=True)
 class Config:
-    seed: int = 0
+    other_device: bool = False
+    gate: str = "settings of the gate"
+    reference: str = "load"
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,11 @@ class Listed(Pipeline[Config, Result, Result, None]):
     system = "listed"
     model = "whole-"
     naming = ()
+    judge = staticmethod(lambda champion, challenger, *_: judged("", "good", challenger, champion))
+    device_of = staticmethod(lambda side: side)
+
+    def sides(self, results):
+        return ((None if result.name == "first" else "cpu", result.name) for result in results)
 
     def register(self, published, result):
         names = [f"part-{result.name}", f"whole-{result.name}"]
@@ -150,3 +157,18 @@ def test_of_several_those_are_released_together_that_the_gate_let_pass(refused, 
     assert set(release.new) == {"part-one", "whole-one", "part-two", "whole-two"}
     assert ("one: bad" in release.reason) is ("one" in refused)
     assert registry.kept == ({} if "one" in refused else {"whole-one": "its configuration"})
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_what_is_worse_than_a_linear_model_or_of_another_class_of_device_is_rejected_whatever_the_gate_says(
+    store, allowed
+):
+    @flow
+    def judged_flow() -> list[tuple[bool, str]]:
+        below = {"first": "", "cpu": "", "gpu": "", "bad": "a linear model is better"}
+        verdicts = Listed(Config(other_device=allowed), None).verdicts([*map(Result, below)], [*below.values()])
+        return [(each.passed, each.reason) for each in verdicts.values()]
+
+    first, same, other, bad = judged_flow()
+    assert first == same == (True, "good") and bad == (False, "a linear model is better")
+    assert other[0] == allowed and (allowed or other[1].startswith("it was measured on gpu, the champion on cpu"))

@@ -10,8 +10,8 @@ import pytest
 
 from pliant.bins.runtimes.cache import cache_folder
 from pliant.flows import retention
-from pliant.flows.bins import retention as bins
-from pliant.flows.packing import retention as packing
+from pliant.flows.bins import champions as bins
+from pliant.flows.packing import champions as packing
 from pliant.flows.retention import DAY, after_flow, remove, survey, unused_folders
 from pliant.flows.settings import Settings
 from pliant.packing.vllm import folder_of

@@ -100,11 +100,7 @@ def test_a_changed_setting_changes_the_keys_of_what_depends_on_it(system, change
     [
         ("tokens", "backbone", {"task-digit", "profile"}),
         ("tokens", "task-digit", {"profile"}),
-        (
-            "cascade",
-            "model-things-small",
-            {"outputs-things-profiling", "outputs-things-test", "latencies-things"},
-        ),
+        ("cascade", "model-things-small", {"outputs-things-profiling", "outputs-things-test", "latencies-things"}),
         ("cascade", "latencies-things", {"plan-things"}),
         ("bins", "encoder-things", {"lengths-things", "latencies-things", "plan-things"}),
         ("bins", "lengths-things", {"plan-things"}),

@@ -1,35 +1,21 @@
-"""NVIDIA's own client of the Open Inference Protocol, unmodified, against a live service of tokens, cascade or bins.
-
-It runs in an environment of its own, with nothing of Pliant:
-
-    python -m venv ENV && ENV/bin/pip install 'tritonclient[http]==2.73.0'
-    ENV/bin/python qa/conformance/clients/oip.py http://127.0.0.1:3000 [MODEL ...]
-
-The server's metadata say which system it is. Models are by default those of the tests' registries. Each step prints a line
-of JSON: client, version, what it did, ok and detail. The exit status is 1 if a step failed.
-"""
+"""NVIDIA's own client of the Open Inference Protocol, unmodified, against a live service of tokens, cascade or bins."""
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import base64
-import json
-import sys
-import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import tritonclient.http as triton
 import tritonclient.http.aio as triton_aio
-from steps import png, take_steps
+from steps import fetch, png, run
 from tritonclient.utils import InferenceServerException
 
-REQUIREMENTS: Mapping[str, tuple[str, ...]] = {"tritonclient[http]": ("tritonclient[http]==2.73.0",)}
-"""The pinned requirements of each client."""
 TEXTS = ("a dog", "it barks ünd runs", "the large cats sleep")
-MODELS = {"bins": ["colours", "meanings"], "cascade": ["colours"], "tokens": ["digits"]}
 CODINGS = (None, "gzip", "deflate")
 
 Step = tuple[str, Callable[[], object]]
@@ -40,16 +26,13 @@ class Service:
     """A service by its address, and its client."""
 
     def __init__(self, address: str) -> None:
-        self.address = address.rstrip("/")
-        self.host = self.address.partition("://")[2]
+        self.address = address
+        self.host = address.partition("://")[2]
         self.client = triton.InferenceServerClient(self.host)
-        self.system = self.client.get_server_metadata()["name"].removeprefix("pliant-")
 
     def native(self, path: str, body: object) -> Any:
         """The answer of a route of the service's own."""
-        content, kind = json.dumps(body).encode(), {"content-type": "application/json"}
-        with urllib.request.urlopen(urllib.request.Request(self.address + path, content, kind), timeout=60) as answer:
-            return json.load(answer)
+        return fetch(self.address + path, body)
 
     def infer(self, model: str, *inputs: triton.InferInput, **options: Any) -> triton.InferResult:
         return self.client.infer(model, list(inputs), **options)
@@ -294,14 +277,14 @@ def check_pixels(service: Service, model: str) -> object:
     return expect(labels[0][:1] == labels[1], labels)
 
 
-SYSTEMS = {"bins": bins, "cascade": cascade, "tokens": tokens}
+SYSTEMS = {"bins": (bins, ["colours", "meanings"]), "cascade": (cascade, ["colours"]), "tokens": (tokens, ["digits"])}
+"""The steps of a system, and the models of its registry in the tests."""
 
 
-def main(address: str, models: list[str]) -> int:
-    """Take all steps, and return the exit status."""
-    service = Service(address)
-    return take_steps("tritonclient", dict(SYSTEMS[service.system](service, models or MODELS[service.system])))
+def steps_of(given: argparse.Namespace) -> dict[str, Callable[[], object]]:
+    system, models = SYSTEMS[given.system]
+    return dict(system(Service(given.url), models))
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1], sys.argv[2:]))
+    run(steps_of)

@@ -1,6 +1,10 @@
-"""What the clients of this folder have in common: arguments, pictures, and steps with a line of JSON for each.
+"""What the clients of this folder have in common: arguments, JSON over HTTP, pictures, and steps with a line of JSON each.
 
-A script imports it as a sibling (`from steps import take_steps`), as it runs in an environment without Pliant.
+    python qa/conformance/clients/SCRIPT.py http://127.0.0.1:3000 --client NAME [--model NAME --tokenizer FOLDER ...]
+
+runs in an environment with a client's pinned requirements (qa/conformance/run.py) and nothing of Pliant, so a script imports
+this module as a sibling. Each step prints client, version, what it did, ok and detail; ok is null for a step that is left
+out. The exit status is 1 if a step failed.
 """
 
 from __future__ import annotations
@@ -9,23 +13,24 @@ import argparse
 import json
 import struct
 import sys
+import urllib.request
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
+from typing import Any
 
 Step = Callable[[], object]
 """It returns details, and raises if something is wrong."""
+WORDS = ("client", "system", "model", "tokenizer", "folder", "rows")
+NUMBERS = {"items": 50, "requests": 8, "examples": 2000, "seed": 0}
 
 
-def arguments(*names: str, **numbers: int) -> argparse.Namespace:
-    """Return what a script was called with: the address, `--NAME VALUE` of each name, and numbers with their defaults."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("url", type=lambda url: url.rstrip("/"))
-    for name in names:
-        parser.add_argument(f"--{name}", required=True)
-    for name, default in numbers.items():
-        parser.add_argument(f"--{name}", type=int, default=default)
-    return parser.parse_known_args()[0]
+def fetch(address: str, fields: object = None) -> Any:
+    """Return the JSON answer of a GET or, with fields, of a POST."""
+    body = None if fields is None else json.dumps(fields).encode()
+    request = urllib.request.Request(address, body, {"content-type": "application/json"})
+    with urllib.request.urlopen(request, timeout=300) as response:
+        return json.loads(response.read())
 
 
 def png(rows: Sequence[bytes]) -> bytes:
@@ -51,24 +56,25 @@ def tool(name: str, description: str, **arguments: object) -> dict[str, object]:
     return {"type": "function", "function": function}
 
 
-def take_steps(client: str, steps: Mapping[str, Step], left_out: Mapping[str, str] = {}) -> int:
-    """Take all steps, print what came of each, and return the exit status: 1 if a step failed.
+def run(make: Callable[[argparse.Namespace], Mapping[str, Step]], left_out: Mapping[str, str] = {}) -> None:
+    """Take the steps that `make` gives for what a script was called with, and exit.
 
-    `client`: the name of its distribution. `left_out`: steps that are not taken, with the reason; their `ok` is null.
+    `left_out`: steps that are not taken, with the reason.
     """
-    results: list[tuple[str, bool | None, object]] = []
-
-    def note(what: str, ok: bool | None, detail: object) -> None:
-        results.append((what, ok, detail))
-        line = {"client": client, "version": version(client), "did": what, "ok": ok, "detail": str(detail)}
-        sys.stdout.write(json.dumps(line, ensure_ascii=False) + "\n")
-        sys.stdout.flush()
-
-    for what, step in steps.items():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("url", type=lambda url: url.rstrip("/"))
+    for name in WORDS:
+        parser.add_argument(f"--{name}", default="")
+    for name, default in NUMBERS.items():
+        parser.add_argument(f"--{name}", type=int, default=default)
+    given = parser.parse_args()
+    failed = False
+    for what, step in {**make(given), **dict.fromkeys(left_out)}.items():
         try:
-            note(what, True, step())
+            ok, detail = (True, step()) if step else (None, left_out[what])
         except Exception as error:
-            note(what, False, f"{type(error).__name__}: {error}")
-    for what, reason in left_out.items():
-        note(what, None, reason)
-    return int(any(ok is False for _, ok, _ in results))
+            ok, detail, failed = False, f"{type(error).__name__}: {error}", True
+        line = {"client": given.client, "version": version(given.client.partition("[")[0]), "did": what, "ok": ok}
+        sys.stdout.write(json.dumps({**line, "detail": str(detail)}, ensure_ascii=False) + "\n")
+        sys.stdout.flush()
+    raise SystemExit(int(failed))

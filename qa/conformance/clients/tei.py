@@ -1,20 +1,14 @@
 """Unmodified clients of text-embeddings-inference, OpenAI and Cohere against a running bins service.
 
-    python qa/conformance/clients/tei.py http://127.0.0.1:3000 [CLIENT ...]
-
-runs in an environment with `REQUIREMENTS` and nothing of Pliant, against a service with one stream of each kind: an
-embedding, a classifier and a reranker. It prints a line of JSON a client: client, version, what it did, ok, detail. What a
-client gets is held against plain HTTP. The status is 1 if a client failed.
+The service has one stream of each kind: an embedding, a classifier and a reranker. What a client gets is held against plain
+HTTP.
 """
 
 from __future__ import annotations
 
-import json
+import argparse
 import math
 import os
-import sys
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,24 +16,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from steps import take_steps
+from steps import Step, fetch, run
 
-REQUIREMENTS: Mapping[str, tuple[str, ...]] = {
-    "huggingface_hub": ("huggingface_hub==2.4.0", "numpy"),
-    "openai": ("openai==3.57.0",),
-    "langchain-openai": ("langchain-openai==1.7.4", "tiktoken==0.14.0", "llama-index-core==0.14.25"),
-    "langchain-huggingface": (
-        "--no-deps langchain-huggingface==1.2.3",
-        "langchain-core==1.8.3",
-        "huggingface_hub==2.4.0",
-        "numpy",
-    ),
-    "llama-index-embeddings-text-embeddings-inference": ("llama-index-embeddings-text-embeddings-inference==0.6.0",),
-    "llama-index-postprocessor-tei-rerank": ("llama-index-postprocessor-tei-rerank==0.6.0",),
-    "cohere": ("cohere==7.3.1",),
-}
-"""The pinned requirements of each client. langchain-huggingface is installed alone, as it would bring torch.
-llama-index-core has a copy of cl100k_base's vocabulary, which tiktoken else downloads."""
 QUERY = "what does a small model read"
 TEXTS = ["a small model reads every word", "dogs and cats", "trees"]
 
@@ -54,35 +32,17 @@ class Streams:
     reranker: str
 
 
-def main(url: str, names: Sequence[str]) -> int:
-    """Run the clients that are named, or all. Return the exit status."""
-    streams = streams_of(url.rstrip("/"))
-    return max(
-        take_steps(name, {did: partial(use, streams)})
-        for name, (did, use) in CLIENTS.items()
-        if not names or name in names
-    )
-
-
 def streams_of(url: str) -> Streams:
     """Return the streams of a service, by what /info says of each."""
     kinds = {}
-    for model in call(f"{url}/v1/models")["data"]:
-        (kind,) = call(f"{url}/{model['id']}/info")["model_type"]
+    for model in fetch(f"{url}/v1/models")["data"]:
+        (kind,) = fetch(f"{url}/{model['id']}/info")["model_type"]
         kinds[kind] = model["id"]
     return Streams(url, kinds["embedding"], kinds["classifier"], kinds["reranker"])
 
 
-def call(address: str, fields: object = None) -> Any:
-    """Return the JSON answer of a GET or, with fields, of a POST."""
-    body = None if fields is None else json.dumps(fields).encode()
-    request = urllib.request.Request(address, body, {"content-type": "application/json"})
-    with urllib.request.urlopen(request, timeout=60) as response:
-        return json.loads(response.read())
-
-
 def embeddings(streams: Streams, texts: Sequence[str], **fields: Any) -> list[list[float]]:
-    return list(call(f"{streams.url}/{streams.embedding}/embed", {"inputs": list(texts), **fields}))
+    return list(fetch(f"{streams.url}/{streams.embedding}/embed", {"inputs": list(texts), **fields}))
 
 
 def same(numbers: Any, expected: Any) -> None:
@@ -106,7 +66,7 @@ def use_huggingface_hub(streams: Streams) -> None:
     )
     similar = client.sentence_similarity(TEXTS[0], other_sentences=TEXTS)
     same(similar, [sum(a * b for a, b in zip(expected[0], other, strict=True)) for other in expected])
-    scores = call(f"{streams.url}/{streams.classifier}/predict", {"inputs": TEXTS[0]})
+    scores = fetch(f"{streams.url}/{streams.classifier}/predict", {"inputs": TEXTS[0]})
     client = InferenceClient(base_url=f"{streams.url}/{streams.classifier}")
     same([item.score for item in client.text_classification(TEXTS[0])], [item["score"] for item in scores])
     client = InferenceClient(f"{streams.url}/{streams.classifier}", provider="hf-inference")
@@ -120,7 +80,7 @@ def use_openai(streams: Streams) -> None:
     expected = embeddings(streams, TEXTS)
     answer = client.embeddings.create(model=streams.embedding, input=TEXTS)
     same([item.embedding for item in answer.data], expected)
-    tokens = call(f"{streams.url}/{streams.embedding}/tokenize", {"inputs": TEXTS})
+    tokens = fetch(f"{streams.url}/{streams.embedding}/tokenize", {"inputs": TEXTS})
     ids = [[token["id"] for token in text] for text in tokens]
     same([item.embedding for item in client.embeddings.create(model=streams.embedding, input=ids).data], expected)
     assert answer.usage.total_tokens == sum(map(len, ids))
@@ -185,7 +145,7 @@ def use_llama_index_rerank(streams: Streams) -> None:
     from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
     from llama_index.postprocessor.tei_rerank import TextEmbeddingInference
 
-    ranks = call(f"{streams.url}/{streams.reranker}/rerank", {"query": QUERY, "texts": TEXTS})
+    ranks = fetch(f"{streams.url}/{streams.reranker}/rerank", {"query": QUERY, "texts": TEXTS})
     client = TextEmbeddingInference(base_url=f"{streams.url}/{streams.reranker}", top_n=2)
     nodes = [NodeWithScore(node=TextNode(text=text), score=0.0) for text in TEXTS]
     best = client.postprocess_nodes(nodes, QueryBundle(QUERY))
@@ -196,7 +156,7 @@ def use_llama_index_rerank(streams: Streams) -> None:
 def use_cohere(streams: Streams) -> None:
     import cohere
 
-    ranks = call(f"{streams.url}/{streams.reranker}/rerank", {"query": QUERY, "texts": TEXTS})
+    ranks = fetch(f"{streams.url}/{streams.reranker}/rerank", {"query": QUERY, "texts": TEXTS})
     for kind in (cohere.Client, cohere.ClientV2):
         client = kind(api_key="none", base_url=streams.url)
         answer = client.rerank(model=streams.reranker, query=QUERY, documents=TEXTS, top_n=2)
@@ -230,5 +190,11 @@ CLIENTS: Mapping[str, tuple[str, Callable[[Streams], object]]] = {
 }
 """The name of a client -> what is done with it, and the function that does it."""
 
+
+def steps_of(given: argparse.Namespace) -> dict[str, Step]:
+    did, use = CLIENTS[given.client]
+    return {did: partial(use, streams_of(given.url))}
+
+
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1], sys.argv[2:]))
+    run(steps_of)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -11,7 +9,6 @@ import torch
 from pliant.bins.artifact import ENGINES_ON
 from pliant.bins.runtimes import runtime as bins_runtime
 from pliant.errors import ArtifactError, InputError
-from pliant.flows.arithmetic import ArithmeticConfig
 from pliant.flows.bins import measure as bins_measure
 from pliant.flows.bins.config import BinsFlowConfig, EngineConfig
 from pliant.flows.bins.measure import Half, measure
@@ -96,28 +93,13 @@ def timed(monkeypatch):
     return seconds
 
 
-@pytest.mark.parametrize(
-    ("precision", "seconds", "cost", "served", "reason"),
-    [
-        ("auto", 0.5, 0.001, "bfloat16", "bfloat16 is served: it takes 0.50 times as long as float32 and gets 0.10%"),
-        ("auto", 0.5, 0.02, "float32", "float32 is served: bfloat16 gets 2.00% fewer answers right"),
-        ("auto", 1.5, 0.0, "float32", "float32 is served: bfloat16 takes 1.50 times as long"),
-        ("bfloat16", 1.5, 0.0, "bfloat16", "bfloat16 is served: it takes 1.50 times as long"),
-        ("bfloat16", 1.5, 0.02, "float32", "float32 is served: bfloat16 gets 2.00% fewer answers right"),
-    ],
-)
-def test_half_precision_is_taken_where_it_is_faster_and_costs_no_more_than_is_tolerated(
-    tmp_path, timed, precision, seconds, cost, served, reason
-):
+@pytest.mark.parametrize(("seconds", "served"), [(0.5, "bfloat16"), (1.5, "float32")])
+def test_half_precision_is_taken_where_it_is_faster(tmp_path, timed, seconds, served):
     timed |= {("eager", "float32"): 1.0, ("eager", "bfloat16"): seconds}
-    asked = []
-    half = Half("bfloat16", lambda: asked.append(1) or cost)
-    settings = replace(config("eager"), arithmetic=ArithmeticConfig(precision))
-    measured = measure(settings, tiny_encoder(), tmp_path, silent, half)
+    measured = measure(config("eager"), tiny_encoder(), tmp_path, silent, Half("bfloat16", lambda: 0.001))
     assert measured.precision == served
-    assert measured.arithmetic.startswith(reason)
+    assert measured.arithmetic.startswith(f"{served} is served: ")
     assert measured.trials == {"eager": 1.0, "eager.bfloat16": seconds}
-    assert len(asked) == (precision == "bfloat16" or seconds < 1), "what is not faster is not tested"
 
 
 def test_a_plan_is_measured_and_served_in_the_precision_of_its_latencies(tmp_path, timed, monkeypatch):

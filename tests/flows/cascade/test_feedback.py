@@ -10,20 +10,12 @@ import pytest
 
 from pliant.cascade.artifact import Outputs
 from pliant.flows.cascade.config import LearnConfig, read
-from pliant.flows.cascade.feedback import (
-    label_figures,
-    make_pool,
-    read_figures,
-    rows_for,
-    rows_of,
-    taught,
-    to_rows,
-    training_data,
-)
+from pliant.flows.cascade.feedback import label_rows, make_pool, rows_of, taught, training_data
 from pliant.flows.cascade.stages import LEVEL, OUTPUTS, load_data
 from pliant.flows.feedback import FeedbackConfig, part_of_input
 from pliant.flows.stage import StageResult
 from pliant.models.artifact import Classifier
+from pliant.outcomes.files import LABELS
 from pliant.progress import silent
 from pliant.registry.store import FolderStore
 from tests.fixtures.cascade.lessons import TENANTS, changed_rows, lesson, record, write_outcomes
@@ -143,7 +135,7 @@ def test_pooled_outputs_are_saved_a_quarter_of_the_rows_for_the_test(folder, tmp
     ]
     for split, rows in (("profiling", 200), ("test", 50)):
         joined, _ = make_pool(config, "things", split, *saved, silent)
-        assert len(joined.labels) == rows == rows_for(config, split)
+        assert len(joined.labels) == rows
 
 
 def test_what_a_service_left_is_read_for_its_task(tmp_path, data, folder):
@@ -155,18 +147,15 @@ def test_what_a_service_left_is_read_for_its_task(tmp_path, data, folder):
     assert taught(read(overrides=setting(folder)), data) is None
 
 
-def test_labels_alone_say_how_right_and_how_sure_the_levels_are(tmp_path):
+def test_labels_alone_say_how_right_and_how_sure_the_levels_are_beside_what_is_promised(tmp_path):
     outcomes = write_outcomes(tmp_path, [("any", "fruit" if n % 4 else "tree") for n in range(80)], keep=False)
-    (figures,) = read_figures(FeedbackConfig(str(outcomes)), ["things"])
-    assert (figures.labels, figures.accuracy, figures.tenants) == (80, 0.75, len(TENANTS))
-    assert figures.confidence == pytest.approx(0.9)
-    assert read_figures(FeedbackConfig(str(outcomes)), ["others"]) == []
-    assert read_figures(FeedbackConfig(str(tmp_path / "none")), ["things"]) == read_figures(FeedbackConfig(), []) == []
-
-
-def test_figures_of_labels_stand_beside_what_is_promised():
-    several = [record(n, "fruit") for n in range(3)] + [record(9, "tree", level="large", candidate="single")]
-    first, second = to_rows(label_figures(several), {("things", "default"): 0.8})
-    assert (first["labels"], first["level"], first["accuracy"], first["promised"]) == (3, "small", 1.0, 0.8)
-    assert (second["labels"], second["candidate"], second["accuracy"]) == (1, "single", 0.0)
+    several = [record(n, "tree", level="large", candidate="single") for n in range(100, 140)]
+    with (outcomes / LABELS).open("a") as file:
+        file.writelines(each.to_line() + "\n" for each in several)
+    config = FeedbackConfig(str(outcomes), ",".join(TENANTS))
+    first, second = label_rows(config, {"things": {"default": 0.8}})
+    assert (first["labels"], first["accuracy"], first["tenants"]) == (80, 0.75, len(TENANTS))
+    assert (first["level"], first["confidence"], first["promised"]) == ("small", pytest.approx(0.9), 0.8)
+    assert (second["labels"], second["candidate"], second["accuracy"]) == (40, "single", 0.0)
     assert math.isnan(second["promised"])
+    assert label_rows(config, {"others": {}}) == label_rows(FeedbackConfig(str(tmp_path / "none")), {}) == []

@@ -73,7 +73,7 @@ def run(place: Path, killed: str = "") -> tuple[list[str], dict | None]:
 
 
 def test_a_flow_killed_amid_its_work_ends_the_same_and_nothing_is_half_published(place):
-    """Killed before it publishes; qa/flows/test_killed_proposals.py kills a publisher before each of its writes."""
+    """Killed before it publishes; qa/flows/test_publishers.py kills a publisher before each of its writes."""
     begun, _ = run(place, killed="publish")
     assert {"things: generator", "things: lengths", "things: plan", "things: gate"} <= {*begun}
     registry = open_registry(settings.read(), "packing")

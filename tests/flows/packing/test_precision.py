@@ -8,17 +8,10 @@ from types import SimpleNamespace
 import pytest
 
 from pliant.errors import InputError
-from pliant.flows.device import check_device
+from pliant.flows.config import check_device
 from pliant.flows.packing import stages
 from pliant.flows.packing.config import MemoryConfig, PackingFlowConfig
-from pliant.flows.packing.stages import (
-    GENERATOR,
-    STEPS,
-    converted,
-    make_steps,
-    measure,
-    on_device,
-)
+from pliant.flows.packing.stages import GENERATOR, STEPS, converted, make_steps, measure, on_device
 from pliant.flows.stage import StageResult
 from pliant.packing.artifact import Generator
 from pliant.packing.engine.model import in_precision

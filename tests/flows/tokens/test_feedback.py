@@ -38,15 +38,6 @@ def test_a_trusted_tenants_pictures_are_in_the_data_with_their_labels(tmp_path, 
         assert labels[joined.images.batch(np.array([row]), 16).tobytes()] == joined.labels[row]
 
 
-@pytest.mark.parametrize(("tenants", "key"), [([""], ""), (["stranger"], "k"), (["x", "y", "z"], "k")])
-def test_strangers_change_no_key_of_any_stage(tmp_path, data, tenants, key):
-    report(tmp_path, [blurred(data, row) for row in range(90)], ["1"] * 90, tenants, key)
-    config = read(overrides=setting())
-    joined = learnt(tmp_path, data)
-    assert joined is data
-    assert TASK.key(config, joined, BACKBONE) == TASK.key(config, data, BACKBONE)
-
-
 def test_the_foundation_keeps_its_key_and_the_task_does_not(tmp_path, data):
     joined = learnt(report_blurred(tmp_path, data, range(60)), data)
     config = read(overrides=setting())

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from pliant.flows.tokens.champions import comparable, to_measure
 from pliant.flows.tokens.config import TokensFlowConfig, read
-from pliant.flows.tokens.remeasure import comparable, to_measure
 from pliant.flows.tokens.stages import Bundle
 from pliant.registry.store import FolderStore
 from pliant.training.data import ImageData, Split, digits

@@ -1,4 +1,4 @@
-"""What is scheduled and when, without a server; with one: qa/flows/test_deployment.py."""
+"""What is scheduled and when, without a server; with one: qa/flows/test_prefect.py."""
 
 from __future__ import annotations
 

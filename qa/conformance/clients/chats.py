@@ -1,25 +1,16 @@
-"""OpenAI's own client, unmodified, against a live packing service.
-
-    python qa/conformance/clients/openai_client.py http://127.0.0.1:3000
-
-runs in an environment with `REQUIREMENTS` and nothing of Pliant. Each step prints a line of JSON: client, version, what it
-did, ok and detail. The exit status is 1 if a step failed.
-"""
+"""Libraries that chat with a live packing service, unmodified: OpenAI's client, huggingface_hub, inspect-ai."""
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
+import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Literal
 
-import openai
-from pydantic import BaseModel
-from steps import record, take_steps, tool
+from steps import Step, fetch, record, run, tool
 
-REQUIREMENTS: Mapping[str, tuple[str, ...]] = {"openai": ("openai==3.57.0",)}
-"""The pinned requirements of each client."""
 PROMPT = "The capital of France is"
 MESSAGES: Any = [{"role": "user", "content": "What is the weather in Paris?"}]
 TOOLS: Any = [
@@ -28,25 +19,14 @@ TOOLS: Any = [
 ]
 
 
-class Colour(BaseModel):
-    """Has no text or list of free length, which a small model may never end."""
-
-    name: Literal["red", "blue"]
-    dark: bool
-
-
-class Answer(BaseModel):
-    """A schema with another inside, to which it refers."""
-
-    first: Colour
-    second: Colour
-
-
 class Service:
-    """A client of the service, and the name of the model that it serves first."""
+    """OpenAI's client of the service, and the name of the model that it serves first."""
 
     def __init__(self, url: str) -> None:
-        self.client = openai.OpenAI(base_url=f"{url.rstrip('/')}/v1", api_key="none", max_retries=0, timeout=300)
+        import openai
+
+        self.openai = openai
+        self.client = openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=300)
         self.model = next(iter(self.client.models.list())).id
 
     def complete(self, prompt: Any = PROMPT, **fields: Any) -> Any:
@@ -209,44 +189,52 @@ def schema(service: Service) -> object:
 
 def parse(service: Service) -> object:
     """OpenAI's parse writes pydantic's schema, which has references, and reads the answer back."""
+    from pydantic import BaseModel
+
+    class Colour(BaseModel):
+        """Has no text or list of free length, which a small model may never end."""
+
+        name: Literal["red", "blue"]
+        dark: bool
+
+    class Answer(BaseModel):
+        """A schema with another inside, to which it refers."""
+
+        first: Colour
+        second: Colour
+
     fields: Any = {"model": service.model, "messages": MESSAGES, "response_format": Answer, "temperature": 0}
     answer = service.client.chat.completions.parse(**fields, max_completion_tokens=200).choices[0].message.parsed
     assert isinstance(answer, Answer), answer
     try:
         service.client.chat.completions.parse(**fields, max_completion_tokens=3)
-    except openai.LengthFinishReasonError:
+    except service.openai.LengthFinishReasonError:
         return f"{answer!r}; one that its limit cuts is LengthFinishReasonError"
     raise AssertionError("an answer of 3 tokens is read")
 
 
 def errors(service: Service) -> object:
     """Bad input has the exception class and the field that OpenAI gives it."""
-    cases: dict[str, tuple[Callable[[], Any], type[openai.APIStatusError], str | None]] = {
-        "another model": (
-            lambda: service.client.completions.create(model="no-such-model", prompt="a"),
-            openai.NotFoundError,
-            "model",
-        ),
-        "temperature": (lambda: service.chat(temperature=9), openai.BadRequestError, "temperature"),
-        "max_tokens": (lambda: service.complete(max_tokens=10**9), openai.BadRequestError, None),
-        "messages": (lambda: service.chat([]), openai.BadRequestError, "messages"),
-        "role": (lambda: service.chat([{"role": "king", "content": "a"}]), openai.BadRequestError, None),
-        "top_logprobs": (lambda: service.chat(logprobs=True, top_logprobs=999), openai.BadRequestError, "top_logprobs"),
-        "tools": (lambda: service.chat(tools=[{"type": "function"}]), openai.BadRequestError, None),
-        "schema": (
-            lambda: service.chat(
-                response_format={"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "king"}}}
-            ),
-            openai.BadRequestError,
-            None,
-        ),
-        "n": (lambda: service.complete(n=0), openai.BadRequestError, "n"),
-        "stream": (lambda: service.complete(extra_body={"stream": "perhaps"}), openai.BadRequestError, "stream"),
+    bad, missing = service.openai.BadRequestError, service.openai.NotFoundError
+    complete, chat = partial(partial, service.complete), partial(partial, service.chat)
+    unknown = partial(service.client.completions.create, model="no-such-model", prompt="a")
+    king = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "king"}}}
+    cases: dict[str, tuple[Callable[[], Any], type[Exception], str | None]] = {
+        "another model": (unknown, missing, "model"),
+        "temperature": (chat(temperature=9), bad, "temperature"),
+        "max_tokens": (complete(max_tokens=10**9), bad, None),
+        "messages": (chat([]), bad, "messages"),
+        "role": (chat([{"role": "king", "content": "a"}]), bad, None),
+        "top_logprobs": (chat(logprobs=True, top_logprobs=999), bad, "top_logprobs"),
+        "tools": (chat(tools=[{"type": "function"}]), bad, None),
+        "schema": (chat(response_format=king), bad, None),
+        "n": (complete(n=0), bad, "n"),
+        "stream": (complete(extra_body={"stream": "perhaps"}), bad, "stream"),
     }
-    for what, (call, kind, param) in cases.items():
+    for what, (ask, kind, param) in cases.items():
         try:
-            call()
-        except openai.APIStatusError as error:
+            ask()
+        except service.openai.APIStatusError as error:
             assert type(error) is kind, f"{what}: {error!r}"
             assert error.type and error.code and (param is None or error.param == param), f"{what}: {error.body}"
         else:
@@ -254,7 +242,7 @@ def errors(service: Service) -> object:
     return f"{len(cases)} kinds of bad input"
 
 
-STEPS: Mapping[str, Callable[[Service], object]] = {
+OPENAI: Mapping[str, Callable[[Service], object]] = {
     "models": models,
     "completions of one prompt and of two": completion,
     "a streamed completion with usage": completion_stream,
@@ -272,11 +260,162 @@ STEPS: Mapping[str, Callable[[Service], object]] = {
 }
 
 
-def main(url: str) -> int:
-    """Take all steps, and return the exit status."""
-    service = Service(url)
-    return take_steps("openai", {what: partial(step, service) for what, step in STEPS.items()})
+CAPITAL: Any = [{"role": "user", "content": "What is the capital of France?"}]
+CAPITALS: Any = [tool("capital", "The capital of a country.", country={"enum": ["France", "Italy"]})]
+CITY: Any = record(city={"enum": ["Paris", "Rome"]})
 
+
+class Hub:
+    """huggingface_hub's InferenceClient, with the name of the model that the service serves first."""
+
+    def __init__(self, url: str) -> None:
+        from huggingface_hub import InferenceClient
+
+        self._client = InferenceClient(base_url=f"{url}/v1", api_key="none", timeout=300)
+        self._model = fetch(f"{url}/v1/models")["data"][0]["id"]
+
+    def chat(self, **fields: Any) -> Any:
+        """Chat by name: without one the client sends "dummy", which is no model of the service."""
+        fields = {"messages": CAPITAL, "max_tokens": 16, "temperature": 0, "model": self._model, **fields}
+        return self._client.chat_completion(**fields)
+
+    def stream(self) -> object:
+        """The pieces make the text of the answer that comes whole, and the last one has its usage."""
+        whole = self.chat()
+        assert whole.choices[0].message.role == "assistant" and whole.usage.completion_tokens > 0, whole
+        pieces = list(self.chat(stream=True, stream_options={"include_usage": True}))
+        text = "".join(piece.choices[0].delta.content or "" for piece in pieces if piece.choices)
+        assert text == whole.choices[0].message.content, (text, whole)
+        assert pieces[-1].usage.total_tokens == whole.usage.total_tokens, pieces[-1]
+        return text
+
+    def logprobs(self) -> object:
+        tokens = self.chat(logprobs=True, top_logprobs=2).choices[0].logprobs.content
+        assert tokens and all(len(token.top_logprobs) == 2 and token.logprob <= 0 for token in tokens), tokens
+        return f"{len(tokens)} tokens"
+
+    def tools(self) -> object:
+        answer = self.chat(tools=CAPITALS, tool_choice="required", max_tokens=100)
+        arguments = answer.choices[0].message.tool_calls[0].function.arguments
+        assert json.loads(arguments)["country"] in ("France", "Italy"), answer
+        return arguments
+
+    def schema(self) -> object:
+        form: Any = {"type": "json_schema", "json_schema": {"name": "city", "schema": CITY}}
+        text = self.chat(response_format=form, max_tokens=60).choices[0].message.content
+        assert json.loads(text)["city"] in ("Paris", "Rome"), text
+        return text
+
+    def errors(self) -> object:
+        from huggingface_hub.errors import HfHubHTTPError
+
+        for name, value, status in (("temperature", 9, 400), ("model", "no-such-model", 404)):
+            try:
+                self.chat(**{name: value})
+            except HfHubHTTPError as error:
+                assert error.response.status_code == status and name in str(error), error
+            else:
+                raise AssertionError(f"{name} {value} is no error")
+        return "a temperature of 9, another model"
+
+
+def hub(given: argparse.Namespace) -> dict[str, Step]:
+    client = Hub(given.url)
+    return {
+        "chat_completion, whole and streamed with usage": client.stream,
+        "log-probabilities": client.logprobs,
+        "tools, required": client.tools,
+        "response_format json_schema": client.schema,
+        "errors": client.errors,
+    }
+
+
+QUESTIONS = ("What is the capital of France?", "How is the weather in Rome?", "Name a colour.")
+
+
+def inspect(given: argparse.Namespace) -> dict[str, Step]:
+    """inspect-ai with its provider for interfaces like OpenAI's. Each step is an evaluation of a task of all questions."""
+    from inspect_ai import Task
+    from inspect_ai import eval as evaluate
+    from inspect_ai.dataset import Sample
+    from inspect_ai.model import GenerateConfig, ResponseSchema
+    from inspect_ai.scorer import Score, accuracy, scorer
+    from inspect_ai.solver import generate, use_tools
+    from inspect_ai.tool import ToolFunction
+    from inspect_ai.tool import tool as make_tool
+    from inspect_ai.util import json_schema
+    from pydantic import BaseModel
+
+    class City(BaseModel):
+        """What an output is to be read as."""
+
+        name: Literal["Paris", "Rome"]
+        large: bool
+
+    os.environ |= {"PLIANT_BASE_URL": f"{given.url}/v1", "PLIANT_API_KEY": "none"}
+
+    @make_tool
+    def weather() -> Any:
+        async def execute(place: Literal["Paris", "Rome"]) -> str:
+            """Look up the weather.
+
+            Args:
+                place: Name of the place.
+            """
+            return f"rain in {place}"
+
+        return execute
+
+    def run_task(check: Callable[[Any], bool], solver: Any, **config: Any) -> str:
+        """Raises `AssertionError` unless all questions are answered, and pass the check."""
+
+        @scorer(metrics=[accuracy()])
+        def passes() -> Any:
+            async def score(state: Any, target: Any) -> Any:
+                return Score(value=check(state), answer=state.output.completion)
+
+            return score
+
+        samples = [Sample(input=question, target="") for question in QUESTIONS]
+        task = Task(dataset=samples, solver=solver, scorer=passes(), config=GenerateConfig(**config))
+        model = f"openai-api/pliant/{given.model}"
+        (log,) = evaluate(task, model=model, log_dir=given.folder, display="none", fail_on_error=True)
+        assert log.status == "success", log.error and log.error.message
+        value = log.results.scores[0].metrics["accuracy"].value
+        shown = [sample.output.completion or str(sample.messages[-1].text) for sample in log.samples]
+        assert value == 1, shown
+        return f"{len(samples)} samples, such as {shown[0][:60]!r}"
+
+    def has_logprobs(state: Any) -> bool:
+        tokens = state.output.choices[0].logprobs.content
+        return bool(tokens) and all(each.logprob <= 0 and len(each.top_logprobs) == 2 for each in tokens)
+
+    def has_called(state: Any) -> bool:
+        """The call is forced, its result goes back, and the model answers."""
+        results = [message.text for message in state.messages if message.role == "tool"]
+        return bool(results) and all(text in ("rain in Paris", "rain in Rome") for text in results)
+
+    def is_city(state: Any) -> bool:
+        City.model_validate(json.loads(state.output.completion))
+        return True
+
+    calling = [use_tools(weather(), tool_choice=ToolFunction("weather")), generate(tool_calls="single")]
+    form = ResponseSchema(name="city", json_schema=json_schema(City), strict=True)
+    likely = {"logprobs": True, "top_logprobs": 2, "max_tokens": 16, "temperature": 0}
+    long = {"max_tokens": 100, "temperature": 0}
+    return {
+        "a task with log-probabilities": lambda: run_task(has_logprobs, generate(), **likely),
+        "a task with a tool": lambda: run_task(has_called, calling, **long),
+        "a task with a response schema": lambda: run_task(is_city, generate(), response_schema=form, **long),
+    }
+
+
+def openai(given: argparse.Namespace) -> dict[str, Step]:
+    service = Service(given.url)
+    return {what: partial(step, service) for what, step in OPENAI.items()}
+
+
+CLIENTS = {"openai": openai, "huggingface_hub": hub, "inspect-ai": inspect}
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1]))
+    run(lambda given: CLIENTS[given.client](given))

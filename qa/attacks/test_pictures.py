@@ -136,7 +136,7 @@ def send(url: str, body: str, outcomes: str) -> None:
 
 
 @pytest.mark.parametrize("kind", PICTURES)
-def test_pictures_that_are_dear_to_decode(tokens, kind, tmp_path):
+def test_04_pictures_that_are_dear_to_decode(tokens, kind, tmp_path):
     picture, body, outcomes = PICTURES[kind](), tmp_path / "body", tmp_path / "outcomes"
     body.write_bytes(form(picture))
     try:
@@ -154,7 +154,7 @@ def test_pictures_that_are_dear_to_decode(tokens, kind, tmp_path):
     targets.check()
 
 
-def test_the_pictures_are_as_dear_as_they_should_be():
+def test_04_the_pictures_are_as_dear_as_they_should_be():
     """A picture that is no longer read at all would attack nothing."""
     many, blank = scans(2000, 4096, 4096), blank_png(5000, 5000)
     assert many.count(b"\xff\xda") == 2000 and len(many) < 200_000 and len(blank) < 100_000

@@ -1,15 +1,19 @@
-"""Logs the learning curves of classifiers: metrics by epoch, and a picture. Knows no system."""
+"""What a run publishes of models that it trained: their packages, and curves by epoch. Knows no system."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
+from pliant.flows.release import TRAINING, commit
 from pliant.registry.mlflow_store import Run
+from pliant.registry.package import Package
 from pliant.training.classifier import Curves
 
 matplotlib.use("Agg")
@@ -18,9 +22,17 @@ METRICS: Mapping[str, str] = {"train_loss": "training_loss", "loss": "held_out_l
 """Field of `Curves` -> metric, one value an epoch."""
 
 
-def curves_of(notes: Mapping[str, Any]) -> Curves:
-    """Return the curves that a stage's notes hold under "curves"."""
-    return Curves(**{field: tuple(notes["curves"][field]) for field in METRICS})
+def described(package: Package, model: Any, notes: Mapping[str, Any], *shape: str) -> Package:
+    """Return the package of a model of transformers with its size and its data, and its stage's notes as a tag.
+
+    `shape`: further keys of the model's configuration that say how large it is.
+    """
+    config = json.loads(model.config)
+    keys = ("model_type", "num_hidden_layers", "hidden_size", *shape)
+    size = {"parameters": sum(array.size for array in model.weights.values())}
+    tags = {"pliant.git_commit": commit(), "pliant.data": model.data, TRAINING: json.dumps(dict(notes))}
+    params = {**package.params, **size, **{key: config[key] for key in keys if key in config}}
+    return replace(package, params=params, tags=tags)
 
 
 def log_epochs(run: Run, name: str, curves: Curves) -> None:
@@ -30,7 +42,7 @@ def log_epochs(run: Run, name: str, curves: Curves) -> None:
         run.metrics({metric: values[epoch] for metric, values in columns.items()}, step=epoch)
 
 
-def figure(curves: Mapping[str, Curves]) -> Figure:
+def draw_curves(curves: Mapping[str, Curves]) -> Figure:
     """Draw per model the loss in training (dashed) and on held-out texts, and the held-out score, over the epochs."""
     drawn = Figure(figsize=(9, 4), layout="constrained")
     left, right = drawn.subplots(1, 2)
