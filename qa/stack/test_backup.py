@@ -33,8 +33,8 @@ class Laptop:
         shape = np.zeros((1, 1), np.float32)
         self.package = Package(f"{TOKENS_TASK}letters", artifact, shape, shape)
         outcomes, metrics = self.state / "outcomes" / "tokens", self.state / "bentoml-3000" / "prometheus"
-        for made in (self.runs, outcomes, metrics, folder / "copy"):
-            made.mkdir(parents=True)
+        for place in (self.runs, outcomes, metrics, folder / "copy"):
+            place.mkdir(parents=True)
         (metrics / "counter_7.db").write_bytes(b"no database of SQLite")
         (self.state / "keys.json").write_text("{}")
         (self.state / "events.jsonl").write_text("one\n")

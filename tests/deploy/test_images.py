@@ -35,8 +35,8 @@ def test_an_image_has_one_python_the_exact_pins_a_user_without_rights_and_his_fo
     assert all(re.search(rf"\b{package}\b", installs[0]) for package in NEEDED.get(name, ()))
     (user,) = [line.split()[1] for line in rest if line.startswith("USER ")]
     folders = set(re.findall(r"(/\S+)", re.search(r"install --directory ([^&\n]*)", " ".join(rest))[1]))
-    made = f"deploy/{name}/Dockerfile"
-    for service in (each for each in services().values() if each.get("build", {}).get("dockerfile") == made):
+    dockerfile = f"deploy/{name}/Dockerfile"
+    for service in (each for each in services().values() if each.get("build", {}).get("dockerfile") == dockerfile):
         assert service["user"] == user
         assert {volume.split(":")[1] for volume in service["volumes"]} <= {*folders, "/var/tmp"}  # that is everybody's
 
