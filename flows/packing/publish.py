@@ -99,8 +99,8 @@ def _register_plan(
     package = lambda: predictor_package(packing.name, trained, predictor.folder, predictor.notes)  # noqa: E731
     versions = generator[1], published.register(names[0], predictor.digest, package)
     choice, context = noted(Choice, plan.notes, "choice"), generator[0].context
-    made = packing, context, versions, plan.folder, choice, record, trained.data, origin
-    published.register(names[1], plan.digest, lambda: plan_package(*made))
+    arguments = packing, context, versions, plan.folder, choice, record, trained.data, origin
+    published.register(names[1], plan.digest, lambda: plan_package(*arguments))
     return names
 
 
