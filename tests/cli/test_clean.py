@@ -15,14 +15,10 @@ from tests.fixtures.tokens.samples import tiny_task
 
 
 @pytest.fixture
-def old(tmp_path, monkeypatch):
+def old(here, tmp_path, monkeypatch):
     """A result of a stage that was last used a hundred days ago."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "tmp").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))  # the machine's may hold what killed services left
-    for name in ("PLIANT_HOME", "MLFLOW_TRACKING_URI"):
-        monkeypatch.delenv(name, raising=False)
-    store = FolderStore(tmp_path / ".pliant" / "store")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # the machine's may hold what killed services left
+    store = FolderStore(here / ".pliant" / "store")
     store.save("tokens/old", tiny_task("letters", ("a", "b"), "0" * 64))
     os.utime(store.path("tokens/old") / "digests.json", (time.time() - 100 * 86_400,) * 2)
     return store.path("tokens/old")
