@@ -9,7 +9,7 @@ import pytest
 
 from pliant.serving.http.api_errors import ApiError
 from pliant.serving.loop import trial
-from tests.serving.loop.trial_service import CONFIG, Answer, Record, Service
+from tests.serving.loop.trial_service import CONFIG, Answer, Record, Service, serving
 
 pytestmark = pytest.mark.virtual
 
@@ -33,9 +33,15 @@ def failing(_value: float, _answer: Answer) -> Answer:
     raise RuntimeError("a bug of the challenger")
 
 
-async def test_a_good_one_is_copied_then_takes_a_share_and_is_promoted_and_every_request_has_one_answer(tmp_path):
-    service = Service(tmp_path, good)
-    await asyncio.sleep(6)
+@pytest.fixture
+def service(tmp_path):
+    """A service whose good challenger is in shadow."""
+    return serving(tmp_path, good)
+
+
+async def test_a_good_one_is_copied_then_takes_a_share_and_is_promoted_and_every_request_has_one_answer(
+    service, tmp_path
+):
     assert service.trials.to_dict()["stage"] == "shadow" and service.generations.challenger is not None
     answers = await service.load(60)  # half are copied, by chance: 50 copies, which end shadow, are 5 deviations off
     assert {answer.number for answer in answers} == {1}, "in shadow only the champion answers clients"
@@ -51,7 +57,6 @@ async def test_a_good_one_is_copied_then_takes_a_share_and_is_promoted_and_every
     assert service.events[-1][0] == "champion" and not (tmp_path / "trial.json").exists()
     clients = [value for value, _, copy in service.answered if not copy]
     assert sorted(clients) == sorted({*clients}) and len(clients) == 550
-    await service.stop()
 
 
 async def test_processes_of_the_lowest_priority_answer_no_client_even_where_shadow_is_followed_by_promotion(tmp_path):
@@ -79,8 +84,7 @@ async def test_a_worse_one_is_taken_back_in_shadow_with_the_reason_and_not_tried
     await service.stop()
 
 
-async def test_one_that_fails_as_a_canary_costs_no_request_and_is_taken_back(tmp_path):
-    service = Service(tmp_path, good)
+async def test_one_that_fails_as_a_canary_costs_no_request_and_is_taken_back(service):
     await service.to_canary()
     service.challenge = failing
     answers = await service.load(300, 150)
@@ -88,11 +92,9 @@ async def test_one_that_fails_as_a_canary_costs_no_request_and_is_taken_back(tmp
     assert {answer.number for answer in answers} == {1}
     await asyncio.sleep(2)
     assert service.record.states[-1] == "taken back" and "failed answers" in service.record.marks[-1][2]
-    await service.stop()
 
 
-async def test_the_same_key_stays_with_the_same_release(tmp_path):
-    service = Service(tmp_path, good)
+async def test_the_same_key_stays_with_the_same_release(service):
     await service.to_canary()
     numbers = {}
     for turn in range(3):
@@ -101,11 +103,9 @@ async def test_the_same_key_stays_with_the_same_release(tmp_path):
             numbers.setdefault(key, set()).add(answer.number)
     assert all(len(seen) == 1 for seen in numbers.values())
     assert {number for seen in numbers.values() for number in seen} == {1, 3}
-    await service.stop()
 
 
-async def test_a_clients_mistake_is_nobodys_fault_and_is_not_answered_twice(tmp_path):
-    service = Service(tmp_path, good)
+async def test_a_clients_mistake_is_nobodys_fault_and_is_not_answered_twice(service):
     await service.to_canary()
     mistakes, before = 0, service.trials.to_dict()["evidence"]
 
@@ -121,7 +121,6 @@ async def test_a_clients_mistake_is_nobodys_fault_and_is_not_answered_twice(tmp_
             assert error.status == 422
     assert 30 <= mistakes < 60, "the champion, too, was given what the challenger refused"
     assert service.trials.to_dict()["evidence"] <= before
-    await service.stop()
 
 
 async def test_a_restarted_service_goes_on_where_it_was(tmp_path):
@@ -171,9 +170,7 @@ async def test_one_that_cannot_be_started_is_taken_back_and_not_tried_again(tmp_
     await service.stop()
 
 
-async def test_labels_of_either_arm_are_compared_in_pairs(tmp_path):
-    service = Service(tmp_path, good)
-    await asyncio.sleep(6)
+async def test_labels_of_either_arm_are_compared_in_pairs(service):
     await service.load(60)
     copied = next(value for value, _, copy in service.answered if copy)
     trial = service.trials.trial
@@ -181,4 +178,3 @@ async def test_labels_of_either_arm_are_compared_in_pairs(tmp_path):
     trial.label(f"1-{copied}", str(copied))
     trial.label("unknown", "any")
     assert f"1-{copied}" not in trial._pairs
-    await service.stop()
