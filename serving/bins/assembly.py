@@ -20,8 +20,7 @@ from pliant.serving.bins.messages import BinsBuild, StreamBuild
 from pliant.serving.bins.metric_list import ORIGINS
 from pliant.serving.bins.settings import BinsSettings
 from pliant.serving.lifecycle.catalog import Artifacts
-from pliant.serving.lifecycle.endpoint import Blueprint, WorkerFactory
-from pliant.serving.lifecycle.system import Dependencies, ServedSystem
+from pliant.serving.lifecycle.system import Blueprint, Dependencies, ServedSystem, WorkerFactory
 from pliant.serving.workers.devices import DevicePlan, device_of
 from pliant.serving.workers.ray_workers import Resources
 

@@ -24,9 +24,8 @@ from pliant.packing.scheduling.request import check_fits
 from pliant.packing.scheduling.targets import Admission
 from pliant.serving.driver import Clock
 from pliant.serving.lifecycle.catalog import Artifacts
-from pliant.serving.lifecycle.endpoint import Make
 from pliant.serving.lifecycle.generation import Generation, numbered_journal
-from pliant.serving.lifecycle.system import Dependencies, ServedSystem, check_devices
+from pliant.serving.lifecycle.system import Dependencies, Make, ServedSystem, check_devices
 from pliant.serving.packing.catalog import Catalog, ServedModel, load_catalog
 from pliant.serving.packing.endpoint import EnginePool, Handler, PackingEndpoint, PackingGeneration
 from pliant.serving.packing.engine.engine import EngineDriver, EngineGroup, EngineLimits, SequenceLimit
