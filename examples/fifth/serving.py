@@ -16,7 +16,7 @@ from pliant.serving.lifecycle.system import Blueprint, Dependencies, ServedSyste
 from pliant.serving.loop.observe import Observation, Served, class_readings
 from pliant.serving.workers.devices import DevicePlan, device_of
 
-Catalog: TypeAlias = TaskCatalog[Task]
+Catalog: TypeAlias = TaskCatalog[Held[Task]]
 Handler: TypeAlias = Held[Task]
 
 
