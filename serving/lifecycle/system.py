@@ -232,7 +232,7 @@ class ServedSystem(ABC, Generic[S, C, H, E, D]):
             self.source(registry),
         )
         workers, close_pool = (workers, None) if workers else self.open_pool()
-        same_device, labels, made = SameDevice(self.profiled, settings.any_profile), None, 0
+        same_device, labels, count = SameDevice(self.profiled, settings.any_profile), None, 0
         if self.labels is not None:
             assert isinstance(settings, OutcomeSettings), "a system that takes labels has their settings"
             labels = open_outcomes(settings, counted, self.labels)
@@ -240,10 +240,10 @@ class ServedSystem(ABC, Generic[S, C, H, E, D]):
 
         async def start(catalog: C) -> Generation[C, H, D]:
             """Return the next generation, started. Raises `DeviceError` for another class of device than the first one's."""
-            nonlocal made
+            nonlocal count
             same_device.check(catalog)
-            generation = make(made + 1, catalog)
-            made = generation.number
+            generation = make(count + 1, catalog)
+            count = generation.number
             await generation.start()
             return generation
 
