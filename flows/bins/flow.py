@@ -6,16 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pliant.bins.artifact import Bins
 from pliant.bins.runtimes.cache import cache_folder, verify
 from pliant.errors import ArtifactError
 from pliant.flows import settings
 from pliant.flows.arithmetic import half_of
 from pliant.flows.bins import publish
-from pliant.flows.bins.champions import Score, fetch_score, load_champions
+from pliant.flows.bins.champions import Score, fetch_score
 from pliant.flows.bins.config import BinsFlowConfig
 from pliant.flows.bins.gate import Candidate, judge
 from pliant.flows.bins.plan import Weighed, describe
 from pliant.flows.bins.stages import BINS, ENCODER, LATENCIES, LENGTHS, Stream, StreamResults, load_streams
+from pliant.flows.champions import load_champions
 from pliant.flows.gate import to_markdown
 from pliant.flows.pipeline import Compared, Pipeline, Shown, Verdicts
 from pliant.flows.release import Publication
@@ -58,7 +60,7 @@ class BinsPipeline(Pipeline[BinsFlowConfig, Stream, StreamResults, Candidate]):
         return [(f"the encoder of {result.name}", unit.config.data, result.linear)] if result.linear else []
 
     def sides(self, results: Sequence[StreamResults]) -> Iterator[tuple[Candidate | None, Candidate]]:
-        registry, champions = self.registry, load_champions(self.registry)
+        registry, champions = self.registry, load_champions(self.registry, Bins)
         for result in results:
             champion, score = champions.get(result.name), result.noted("score")
             present = Candidate(champion.artifact, fetch_score(registry, champion)) if champion else None

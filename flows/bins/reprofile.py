@@ -15,12 +15,12 @@ from pliant.bins.artifact import Bins
 from pliant.bins.runtimes.cache import cache_folder
 from pliant.device import resolve_device
 from pliant.flows import settings
-from pliant.flows.bins.champions import Record, fetch_encoder, fetch_float32_score, fetch_score, load_champions
+from pliant.flows.bins.champions import Record, fetch_encoder, fetch_float32_score, fetch_score
 from pliant.flows.bins.config import BinsFlowConfig, EngineConfig
 from pliant.flows.bins.measure import Half, finish, measure
 from pliant.flows.bins.plan import Weighed, describe
 from pliant.flows.bins.publish import LENGTHS, bins_package
-from pliant.flows.champions import Champion
+from pliant.flows.champions import Champion, load_champions
 from pliant.flows.config import configured_class
 from pliant.flows.release import open_registry
 from pliant.flows.reprofile import Profiled
@@ -36,7 +36,7 @@ def reprofile(device: str, threads: int, progress: Progress, other_device: bool 
     registry = open_registry(settings.read(), "bins")
     again, device_of = partial(_again, registry, device, threads), lambda bins: bins.device_class
     return reprofile_champions(
-        "bins", load_champions(registry), device, threads, device_of, again, progress, other_device
+        "bins", load_champions(registry, Bins), device, threads, device_of, again, progress, other_device
     )
 
 

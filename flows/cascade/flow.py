@@ -13,11 +13,11 @@ from pliant.errors import PliantError
 from pliant.flows import settings
 from pliant.flows.arithmetic import half_of
 from pliant.flows.cascade import feedback, publish
-from pliant.flows.cascade.champions import load_champions, outputs_on_test, store_classifiers
+from pliant.flows.cascade.champions import outputs_on_test, store_classifiers
 from pliant.flows.cascade.config import CascadeFlowConfig
 from pliant.flows.cascade.gate import EvaluatedCascade, judge
 from pliant.flows.cascade.stages import TaskData, TaskResults, in_precision, load_data, pool, run_task
-from pliant.flows.champions import Champion
+from pliant.flows.champions import Champion, load_champions
 from pliant.flows.gate import to_markdown
 from pliant.flows.pipeline import Compared, Pipeline, Shown, Verdicts
 from pliant.flows.release import Publication
@@ -52,7 +52,7 @@ class CascadePipeline(Pipeline[CascadeFlowConfig, TaskData, TaskResults, Evaluat
         return [(f"the largest level of {result.name}", unit.address, result.linear.load())]
 
     def sides(self, results: Sequence[TaskResults]) -> Iterator[tuple[EvaluatedCascade | None, EvaluatedCascade]]:
-        champions = load_champions(self.registry)
+        champions = load_champions(self.registry, Cascade)
         promised = {
             task: {candidate.name: candidate.promised for candidate in champion.artifact.candidates}
             for task, champion in champions.items()

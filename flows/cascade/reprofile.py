@@ -16,11 +16,11 @@ from pliant.cascade.artifact import Cascade, Outputs
 from pliant.errors import RegistryError
 from pliant.flows import settings
 from pliant.flows.arithmetic import FASTER
-from pliant.flows.cascade.champions import Record, Saved, fetch_classifiers, load_champions, saved_outputs, versions
+from pliant.flows.cascade.champions import Record, Saved, fetch_classifiers, saved_outputs, versions
 from pliant.flows.cascade.config import CascadeFlowConfig
 from pliant.flows.cascade.publish import rerouted, task_package
 from pliant.flows.cascade.stages import Latencies, in_precision, measure, planned, slowdown
-from pliant.flows.champions import Champion
+from pliant.flows.champions import Champion, load_champions
 from pliant.flows.progress import shares
 from pliant.flows.release import open_registry
 from pliant.flows.reprofile import Profiled
@@ -41,7 +41,7 @@ def reprofile(device: str, threads: int, progress: Progress, other_device: bool 
     """
     project = settings.read()
     registry, store = open_registry(project, "cascade"), FolderStore(project.store)
-    champions = load_champions(registry)
+    champions = load_champions(registry, Cascade)
 
     @cache
     def outputs() -> dict[str, dict[SavedPair, tuple[Outputs, Outputs]]]:

@@ -12,14 +12,13 @@ from pathlib import Path
 from rich.table import Table
 
 from pliant.flows import settings
-from pliant.flows.champions import Champion
+from pliant.flows.champions import Champion, load_champions
 from pliant.flows.packing.champions import (
     GENERATOR,
     PREDICTOR,
     Record,
     fetch_generator,
     fetch_predictor,
-    load_champions,
     origin_of,
 )
 from pliant.flows.packing.config import PackingFlowConfig
@@ -66,7 +65,7 @@ def reprofile(
             packing, package, _table(packing, choice), sentences, lambda run: log_plan(run, packing, choice)
         )
 
-    champions = load_champions(registry)
+    champions = load_champions(registry, Packing)
     device_of = lambda packing: packing.device_class  # noqa: E731
     return reprofile_champions("packing", champions, device, threads, device_of, again, progress, other_device)
 
