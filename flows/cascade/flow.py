@@ -89,18 +89,8 @@ class CascadePipeline(Pipeline[CascadeFlowConfig, TaskData, TaskResults, Evaluat
         return publish.register(published, self.config, result)
 
     def tables(self, results: Sequence[TaskResults]) -> list[Shown]:
-        rows = [
-            {
-                "task": cascade.task,
-                "candidate": candidate.name,
-                "test accuracy": round(cascade.test_accuracy[candidate.name], 3),
-                "promised": round(candidate.promised, 3),
-                "ms alone": round(1000 * candidate.seconds, 2),
-                "re-routed": f"{100 * publish.rerouted(candidate):.0f}%",
-            }
-            for cascade in (result.plan.load() for result in results)
-            for candidate in cascade.candidates
-        ]
+        cascades = [result.plan.load() for result in results]
+        rows = [{"task": cascade.task, **row} for cascade in cascades for row in publish.rows(cascade)]
         return [(rows, "cascade-candidates", "Test accuracy and cost per candidate")]
 
     def summary(self, results: Sequence[TaskResults], verdicts: Verdicts) -> str:

@@ -64,8 +64,13 @@ class JudgedPlans(Pipeline[PackingFlowConfig, U, R, Candidate]):
 
     def tables(self, results: Sequence[R]) -> list[Shown]:
         choices = [noted(Choice, result.plan.notes, "choice") for result in results]
-        rows = [{"policy": each.policy, **publish.figures(each)} for choice in choices for each in choice.policies]
-        return [(rows, "packing-policies", "Policies on the reference workload, simulated")]
+        return [
+            (
+                [row for choice in choices for row in publish.rows(choice)],
+                "packing-policies",
+                "Policies on the reference workload, simulated",
+            )
+        ]
 
     def summary(self, results: Sequence[R], verdicts: Verdicts) -> str:
         plans = [describe(noted(Choice, result.plan.notes, "choice")) for result in results]
