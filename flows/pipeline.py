@@ -279,10 +279,10 @@ def limited_task(name: str, **more: Any) -> Callable[[Callable[P, T]], Task[P, T
     return task(name=name, timeout_seconds=seconds, cache_policy=NO_CACHE, persist_result=False, **more)
 
 
-def publish_task(name: str = "publish") -> Callable[[Callable[P, T]], Task[P, T]]:
+def publish_task() -> Callable[[Callable[P, T]], Task[P, T]]:
     """A task that writes to the registry, and is tried again where that is busy, or away for less than a minute or so."""
     waits = list(OUTAGE_WAITS)
-    return limited_task(name, retries=len(waits), retry_delay_seconds=waits, retry_condition_fn=is_transient)
+    return limited_task("publish", retries=len(waits), retry_delay_seconds=waits, retry_condition_fn=is_transient)
 
 
 def is_transient(task: Any, run: Any, state: Any) -> bool:

@@ -14,14 +14,14 @@ metrics, the gate's table, from and until when they are served) names no version
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
 from pliant.errors import ArtifactError, RegistryError
-from pliant.registry.mlflow_client import find_version
+from pliant.registry.mlflow_client import ensure_model, find_version
 from pliant.registry.names import release as release_model
 from pliant.registry.package import Package, Published
 
@@ -164,10 +164,10 @@ class ReleaseView:
         self.registry.discard(folder)
 
 
-def write(client: Any, wanted: RegistryRelease, ensure: Callable[[Any, str, str], None]) -> int:
+def write(client: Any, wanted: RegistryRelease) -> int:
     """Write a release that nobody sees yet, and return its number."""
     name = release_model(wanted.system)
-    ensure(client, name, ABOUT.format(system=wanted.system))
+    ensure_model(client, name, ABOUT.format(system=wanted.system))
     version = client.create_model_version(
         name, wanted.source, run_id=wanted.run, tags=to_tags(wanted), description=wanted.about or None
     )
