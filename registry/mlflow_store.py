@@ -372,25 +372,19 @@ class MlflowRegistry:
         return replace(wanted, number=number)
 
     def show_release(self, released: RegistryRelease, first: Iterable[str] = ()) -> None:
-        """Let the models' own aliases, and what versions say of being served, follow the release; those of `first` first."""
+        """Let the models' own aliases follow the release; those of `first` first."""
         aliased = self.aliases(models_of(released.system))
         for name in dict.fromkeys([*first, *released.versions]):
             number = released.versions.get(name)
-            if number is not None and aliased.get(name) == number:
-                releases.confirm(self.connect(), name, number, released.number)
-            elif number is not None:
-                self._point(name, number, CHAMPION, released.number)
-        for name in aliased.keys() - released.versions.keys():
-            releases.leave(self.connect(), name, aliased[name], None, released.number)
+            if number is not None and aliased.get(name) != number:
+                self._point(name, number, CHAMPION)
 
-    def _point(self, name: str, version: int, alias: str, release: int | None = None) -> None:
+    def _point(self, name: str, version: int, alias: str) -> None:
         now = self.aliased(name, alias)
         if now is not None and now.version == version:
             return
         self._numbered(name, version)
         with self.asking(f"{name} version {version} could not be promoted") as client:
-            if alias == CHAMPION:
-                releases.take_up(client, name, version, now.version if now else None, release)
             if now is not None and alias == CHAMPION:
                 client.set_registered_model_alias(name, PREVIOUS, str(now.version))
             client.set_registered_model_alias(name, alias, str(version))
