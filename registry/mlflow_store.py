@@ -474,10 +474,6 @@ class Run:
         with registry_errors(self.uri, f"{name} could not be logged"):
             self.client.log_dict(self.id, dict(values), f"{name}.json")
 
-    def text(self, file: str, text: str) -> None:
-        with registry_errors(self.uri, f"{file} could not be logged"):
-            self.client.log_text(self.id, text, file)
-
     def dataset(self, name: str, fingerprint: str, source: str) -> None:
         """Log the name of a data set of the run. MLflow keeps 36 characters of a digest; the whole is in the profile."""
         from mlflow.entities import Dataset, DatasetInput, InputTag
