@@ -1,4 +1,4 @@
-"""What a predictor would have said of a trace's outputs: forecasts fitted on some rows, judged and used on others.
+"""What a predictor would have said of a trace's outputs: forecasts fitted on some rows, used on others.
 
 A predictor is known here by one score a request (more: longer). `Conditional` turns scores into quantiles of the output's
 tokens, as the rows that it was fitted on had them. Where nothing but a prompt's length is recorded, that is the score.
@@ -10,12 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import kendalltau
 
 from pliant.benchmarks.packing.traces import Floats, Ints, Lengths
 from pliant.errors import InputError
 from pliant.packing.artifact import BUCKETS
-from pliant.packing.scheduling.forecast import MEDIAN, QUANTILES
+from pliant.packing.scheduling.forecast import QUANTILES
 
 BINS = 20
 
@@ -29,20 +28,6 @@ class Foretold:
     buckets: Ints  # [N] upper bound of the predicted class, tokens
     context: int  # tokens of a prompt and its output together
     limit: int  # tokens of an output, as clients ask for it
-    quality: Quality
-
-
-@dataclass(frozen=True)
-class Quality:
-    """A predictor on rows that it was not fitted on. Pinball losses are of the natural log of the tokens."""
-
-    name: str
-    tau: float  # Kendall's, of the median and the output
-    pinball: float
-    constant: float  # pinball loss of the fitted rows' own quantiles, the same for every request
-    coverage: tuple[float, ...]  # share of the outputs at or below the forecast, by level
-    accuracy: float  # of the class of length
-    majority: float  # what the commonest class would reach
 
 
 @dataclass(frozen=True)
@@ -80,9 +65,7 @@ def classes_of(tokens: Ints, width: int) -> Ints:
     return np.minimum((tokens - 1) // width, BUCKETS - 1)
 
 
-def foretold(
-    name: str, scores: Floats, of: Lengths, fitted: Ints, kept: Ints, context: int, limit: int = 0
-) -> Foretold:
+def foretold(scores: Floats, of: Lengths, fitted: Ints, kept: Ints, context: int, limit: int = 0) -> Foretold:
     """Forecast the rows `kept` by quantiles fitted on the rows `fitted`. Without a `limit` the context is it.
 
     Classes are equal parts of the longest output (S3, section 3.1).
@@ -91,28 +74,7 @@ def foretold(
     width = -(-limit // BUCKETS)
     conditional = Conditional.fit(scores[fitted], of.output[fitted], width)
     forecasts, buckets = conditional.forecasts(scores[kept]), conditional.classes(scores[kept])
-    quality = judge(name, forecasts, buckets, of.output[kept], of.output[fitted], width)
-    return Foretold(of.part(kept), forecasts, buckets, context, limit, quality)
-
-
-def judge(name: str, forecasts_NL: Floats, buckets: Ints, tokens: Ints, fitted: Ints, width: int) -> Quality:
-    """Judge forecasts. `fitted`: the outputs that the quantiles were made of."""
-    classes = classes_of(tokens, width)
-    return Quality(
-        name,
-        float(kendalltau(forecasts_NL[:, MEDIAN], tokens).statistic),
-        pinball(forecasts_NL, tokens),
-        pinball(np.quantile(fitted, QUANTILES)[None], tokens),
-        tuple(float(x) for x in (tokens[:, None] <= forecasts_NL).mean(axis=0)),
-        float((buckets == (classes + 1) * width).mean()),
-        float(np.bincount(classes).max() / len(classes)),
-    )
-
-
-def pinball(forecasts_NL: Floats, tokens: Ints) -> float:
-    """Return the mean over requests and levels, of log tokens."""
-    gap = np.log(tokens)[:, None] - np.log(forecasts_NL)
-    return float(np.maximum(np.array(QUANTILES) * gap, (np.array(QUANTILES) - 1) * gap).mean())
+    return Foretold(of.part(kept), forecasts, buckets, context, limit)
 
 
 def by_prompt(of: Lengths, context: int, share: float = 0.5) -> Foretold:
@@ -127,4 +89,4 @@ def by_prompt(of: Lengths, context: int, share: float = 0.5) -> Foretold:
     cut = int(share * len(rows))
     scores = fits.prompt + 1e-3 * np.random.default_rng(0).random(len(rows))  # equal prompts: in no order
     limit = int(fits.output.max())
-    return foretold(f"{of.name}, by prompt length", scores, fits, rows[:cut], rows[cut:], context, limit)
+    return foretold(scores, fits, rows[:cut], rows[cut:], context, limit)

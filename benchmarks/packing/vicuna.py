@@ -144,4 +144,4 @@ def vicuna(quantiles_NL: Floats) -> Foretold:
     requests = replace(recorded, prompt=np.ceil(prompts / per_token(known)).astype(np.int64))
     scores = np.log(quantiles_NL[rows, MEDIAN])
     fitted, kept = np.array_split(np.random.default_rng(SEED).permutation(len(rows)), 2)
-    return foretold("vicuna, trained on prompts", scores, requests, np.sort(fitted), np.sort(kept), CONTEXT)
+    return foretold(scores, requests, np.sort(fitted), np.sort(kept), CONTEXT)
