@@ -20,7 +20,7 @@ from pliant.benchmarks.harness import Context, Measured
 from pliant.benchmarks.load_generator import Example, Reply, in_turns
 from pliant.benchmarks.results import Target
 from pliant.benchmarks.tokens.demo import champion, print_table
-from pliant.benchmarks.tokens.replay import ADAPTIVE, ReplayConfig, Replayed, address, compare, test_examples
+from pliant.benchmarks.tokens.replay import ADAPTIVE, FIXED, ReplayConfig, Replayed, address, compare, test_examples
 from pliant.errors import InputError
 from pliant.protocol import JournalEntry, Request
 from pliant.simulator import simulate
@@ -31,6 +31,7 @@ from pliant.tokens.scheduler import knowledge as tokens_knowledge
 from pliant.tokens.simulated import ReferenceConfig, SimulatedDevice, kinds
 from pliant.workload import poisson, requests
 
+POLICIES = {FIXED: {"policy": "pets"}, ADAPTIVE: {"policy": "default"}}
 MOST = 16.0  # times the capacity: the greatest overload tried to make a long queue
 BATCH = AdaptiveConfig().max_batch  # requests
 
@@ -45,7 +46,7 @@ def baselines(context: Context) -> Measured:
     if not context.smallest:
         reference, replays = ReferenceConfig(seconds=10.0 if context.full else 4.0), list[Replayed]()
         for seed in range(3 if context.full else 1):
-            replays.append(compare(address, pool, ReplayConfig(seed=seed, reference=reference), context.stage))
+            replays.append(compare(POLICIES, pool, ReplayConfig(seed=seed, reference=reference), context.stage))
             print_table(Console(), replays[-1])
         loud, quiet = (float(np.mean([replay.ratio(half) for replay in replays])) for half in (True, False))
         targets = [
@@ -54,7 +55,7 @@ def baselines(context: Context) -> Measured:
             Target("requests without any answer, both replays", sum(r.unanswered() for r in replays), "<=", 0),
         ]
         details["replays"] = [replay.plain() for replay in replays]
-    with address(ADAPTIVE) as url:
+    with address("default") as url:
         with context.stage("overhead, one in flight") as progress:
             tasks = list(pool)
             load = [Request(i, 0.0, 5.0, tasks[i % len(tasks)]) for i in range(context.choose(1000, 5000, 500))]
