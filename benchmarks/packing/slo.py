@@ -99,9 +99,7 @@ class SloResult:
     def targets(self) -> list[Target]:
         """Return the targets: the median of the seeds, of the trace where it is worst."""
         best, most = ", ".join(RIVALS), LOADS[-1]
-        kept, borne = (
-            min(self.median(trace, most, OURS, False, name) for trace in TRACES) for name in ("kept", "borne")
-        )
+        kept, borne = (min(self.median(at, most, OURS, False, of) for at in TRACES) for of in ("kept", "borne"))
         return [
             *(
                 Target(f"goodput at {load:g}x, over the best of {best}", self.ratio(load), ">=", 1.4, "x")
