@@ -48,18 +48,15 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class Moments:
-    lost: int  # worker
+class Story:
+    """What happened: when the node of the worker `lost` was killed, another was added, and the measurement `ended`."""
+
+    journal: Journal
+    replies: Sequence[Reply]
+    lost: int
     killed: float
     added: float
     ended: float
-
-
-@dataclass(frozen=True, slots=True)
-class Story:
-    journal: Journal
-    replies: Sequence[Reply]
-    moments: Moments
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +92,7 @@ class Loss:
 
 def loss(story: Story, placement: str, period: float) -> Loss:
     """Read a loss off what happened (see `Loss`)."""
-    journal, moments = story.journal, story.moments
+    journal = story.journal
     requests = {entry.event.request.id: entry.event.request for entry in journal if isinstance(entry.event, Arrived)}
     acts = [(entry.now, action) for entry in journal for action in entry.actions]
     ends = Counter(action.request for _, action in acts if isinstance(action, Answer | Drop))
@@ -104,11 +101,11 @@ def loss(story: Story, placement: str, period: float) -> Loss:
     answered = [(at, requests[action.request]) for at, action in acts if isinstance(action, Answer)]
     dropped = [(at, requests[action.request]) for at, action in acts if isinstance(action, Drop)]
     times = [at for at, _ in answered]
-    there = {action.id for _, action in acts if isinstance(action, Launch) and action.worker == moments.lost}
+    there = {action.id for _, action in acts if isinstance(action, Launch) and action.worker == story.lost}
     # When a launch on the lost node failed.
     failed = lambda entry: isinstance(entry.event, Failed) and entry.event.launch in there  # noqa: E731
-    noticed = _first(journal, moments.killed, failed)
-    spans = ((0.0, moments.killed), (moments.killed, moments.added), (moments.added, moments.ended))
+    noticed = _first(journal, story.killed, failed)
+    spans = ((0.0, story.killed), (story.killed, story.added), (story.added, story.ended))
     whole, short, again = (sum(start <= at < end for at in times) / (end - start) for start, end in spans)
     return Loss(
         placement=placement,
@@ -121,9 +118,9 @@ def loss(story: Story, placement: str, period: float) -> Loss:
         twice=sum(ends[number] > 1 or runs[number] > 1 for number in requests),
         unanswered=sum(ends[number] == 0 for number in requests) + abs(len(requests) - len(story.replies)),
         wrong=_wrong(story.replies),
-        noticed=noticed - moments.killed,
-        replanned=_replanned(journal, noticed, moments.lost, placement) - noticed,
-        returned=back_in_use(journal, moments) - moments.added,
+        noticed=noticed - story.killed,
+        replanned=_replanned(journal, noticed, story.lost, placement) - noticed,
+        returned=back_in_use(story) - story.added,
         rates=(whole, short, again),
     )
 
@@ -146,11 +143,13 @@ def _replanned(journal: Journal, noticed: float, lost: int, placement: str) -> f
     return next((at for at, launch in later if placement != "single" or launch.setting in held), NEVER)
 
 
-def back_in_use(journal: Journal, moments: Moments) -> float:
+def back_in_use(story: Story) -> float:
     """Return when requests were first answered by the worker that had been lost; `NEVER`: not yet."""
-    launches = (a for entry in journal if entry.now >= moments.killed for a in entry.actions if isinstance(a, Launch))
-    there = {launch.id for launch in launches if launch.worker == moments.lost and launch.kind == "run"}
-    return _first(journal, moments.added, lambda e: isinstance(e.event, Finished) and e.event.launch in there)
+    launches = (
+        a for entry in story.journal if entry.now >= story.killed for a in entry.actions if isinstance(a, Launch)
+    )
+    there = {launch.id for launch in launches if launch.worker == story.lost and launch.kind == "run"}
+    return _first(story.journal, story.added, lambda e: isinstance(e.event, Finished) and e.event.launch in there)
 
 
 WORKERS = 3
@@ -254,10 +253,10 @@ async def lose_a_node(
         added = session.driver.now
         await asyncio.sleep(load.again)
         progress(3, 4)
-        moments = Moments(LOST, killed, added, session.driver.now)
-        while back_in_use(session.journal, moments) == NEVER and session.driver.now < moments.ended + load.patience:
+        story = Story(session.journal, session.replies, LOST, killed, added, session.driver.now)
+        while back_in_use(story) == NEVER and session.driver.now < story.ended + load.patience:
             await asyncio.sleep(0.1)
-    return Story(session.journal, session.replies, moments)
+    return story
 
 
 @dataclass(frozen=True)

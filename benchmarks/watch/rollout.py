@@ -52,11 +52,10 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """How one rollout ended. `pairs`: shadow's and canary's together."""
+    """How one rollout ended."""
 
     stage: Stage
     requests: int  # answered by the canary
-    pairs: int
     reason: str
 
 
@@ -82,7 +81,7 @@ def draw(setting: Setting, rng: np.random.Generator) -> NDArray[np.bool_]:
 def simulate(correct: NDArray[np.bool_], rng: np.random.Generator) -> Run:
     """Run one rollout on the pairs until it is decided, or the pairs are used up. Time is never the reason to wait."""
     config = RolloutConfig(measures=CORRECTNESS, shadow_requests=0, max_seconds=1e8)
-    rollout, used = Rollout(config), LENGTH
+    rollout = Rollout(config)
     latencies = rng.lognormal(-3.0, 0.5, (2, LENGTH))
     failed = rng.random((2, LENGTH)) < 1e-3
     others = rng.permutation(LENGTH)  # the champion's own requests are not the canary's
@@ -97,10 +96,9 @@ def simulate(correct: NDArray[np.bool_], rng: np.random.Generator) -> Run:
         for event in events:
             rollout.handle(event, SECOND * index)
         if rollout.decided:
-            used = index + 1
             break
     rollout.check()
-    return Run(rollout.stage, rollout.requests, used, rollout.reason)
+    return Run(rollout.stage, rollout.requests, rollout.reason)
 
 
 def repeat(setting: Setting, runs: int = RUNS, seed: int = 0) -> tuple[dict[str, Any], list[Run]]:
