@@ -16,9 +16,8 @@ from dataclasses import asdict, dataclass, replace
 
 from pliant.benchmarks.harness import Context, Measured, need
 from pliant.benchmarks.packing import vicuna
-from pliant.benchmarks.packing.forecasts import Foretold
 from pliant.benchmarks.packing.hardware import A100, LLAMA_13B, LLAMA_33B, Accelerator, LargeModel, Roofline, memory_of
-from pliant.benchmarks.packing.traces import Load, at_rate
+from pliant.benchmarks.packing.traces import Foretold, Load, at_rate
 from pliant.benchmarks.results import Target
 from pliant.benchmarks.runs import run_all
 from pliant.packing.scheduling.iteration_cost import IterationCost

@@ -21,8 +21,7 @@ import numpy as np
 from pliant.benchmarks import places
 from pliant.benchmarks.harness import Context, Measured, need
 from pliant.benchmarks.packing import traces
-from pliant.benchmarks.packing.forecasts import Foretold, foretold
-from pliant.benchmarks.packing.traces import Floats, Ints
+from pliant.benchmarks.packing.traces import Floats, Foretold, Ints, foretold
 from pliant.benchmarks.places import ALPACA, existing
 from pliant.flows import settings
 from pliant.packing.engine.model import PredictorModel
