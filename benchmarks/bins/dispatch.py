@@ -12,6 +12,7 @@ import gc
 import time
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,13 +41,13 @@ NO_PLAN = 1000.0  # seconds between plans: longer than any trace here
 def dispatch(context: Context) -> Measured:
     """Judge the worst dispatch at the worst utilisation."""
     need(traces.missing())
-    rates, cases = [], list(product(HANDLED, UTILISATIONS))
+    rates, cases = list[dict[str, Any]](), list(product(HANDLED, UTILISATIONS))
     with context.stage("dispatch") as progress:
         for name, utilisation in cases:
             rate = decisions(name, load(utilisation, REQUESTS, traces.stretched()[0]))
             rates.append({"dispatch": name, "utilisation": utilisation, "per_second": rate})
             progress(len(rates), len(cases))
-    worst = min(float(rate["per_second"]) for rate in rates)
+    worst = min(rate["per_second"] for rate in rates)
     name = f"dispatch by handle, {INSTANCES} instances, {RUNTIMES} runtimes"
     return [Target(name, worst, ">=", LIMIT, "decisions/s")], {"rates": rates, "preempted_seconds": PREEMPTED}
 

@@ -13,6 +13,7 @@ from pliant.benchmarks.tokens.replay import (
     ADAPTIVE,
     FIXED,
     HALVES,
+    Options,
     ReplayConfig,
     Replayed,
     compare,
@@ -71,7 +72,7 @@ def demo(project: Settings, console: Console) -> Comparison:
     # Imported late: Prefect reads its settings at import, and `with_prefect` prepares them.
     from pliant.flows.progress import stage
 
-    options = {FIXED: {"policy": "default", "gamma": 0}, ADAPTIVE: {"policy": "default"}}
+    options: Options = {FIXED: {"policy": "default", "gamma": 0}, ADAPTIVE: {"policy": "default"}}
     replayed = compare(options, test_examples(live_bundle()), SHORT, stage)
     print_table(console, replayed)
     ratios = {f"utility_ratio.{half}": replayed.ratio(loud) for half, loud in HALVES.items()}

@@ -32,6 +32,8 @@ from pliant.training import data
 from pliant.training.tokens.labelled import original
 
 ADAPTIVE, FIXED = "adaptive", "gamma 0"
+Options = Mapping[str, Mapping[str, Any]]
+"""Settings of the services of ADAPTIVE and FIXED."""
 
 
 def address(policy: str, **options: Any) -> AbstractContextManager[str]:
@@ -124,13 +126,8 @@ class Replayed:
         return table
 
 
-def compare(
-    options: Mapping[str, Mapping[str, Any]],
-    pool: Mapping[str, Sequence[Example]],
-    config: ReplayConfig,
-    stage: Stage,
-) -> Replayed:
-    """Measure the capacity of FIXED, then replay the load in turns; `options`: of the services of FIXED and ADAPTIVE."""
+def compare(options: Options, pool: Mapping[str, Sequence[Example]], config: ReplayConfig, stage: Stage) -> Replayed:
+    """Measure the capacity of FIXED, then replay the load in turns."""
     with stage("endpoints") as progress, endpoint.serving_each("tokens", options, progress) as addresses:
         with stage("capacity at gamma 0") as progress:
             served = asyncio.run(capacity(addresses[FIXED], pool, config.probe, config.clients))
