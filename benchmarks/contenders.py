@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -12,15 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from pliant.benchmarks.harness import Stage
 from pliant.benchmarks.load_generator import IMAGES, Form, Reply, replay
-from pliant.errors import InputError
 from pliant.protocol import Request
 
 Opener = Callable[[float], AbstractContextManager[str]]
 """Given the requests/s that set the load (0: not known yet), serves while the context lasts; gives the address."""
-
-Key = tuple[str, str]
-"""A contender's name and its setting, as text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +26,6 @@ class Contender:
     name: str
     setting: Mapping[str, Any]
     open: Opener
-    service: bool = False  # what one would run instead, not a policy of Pliant
 
     @property
     def title(self) -> str:
@@ -42,12 +37,13 @@ class Turn:
     """One load at one contender. `generator_busy`: share of one core that the generator took; near 1 it limits everybody."""
 
     replies: Sequence[Reply]
-    generator_busy: float
+    generator_busy: float = 0.0
 
-    @property
-    def sent_late_p99(self) -> float:
-        """Return the seconds that the generator was behind its plan."""
-        return float(np.quantile([reply.sent_late for reply in self.replies], 0.99))
+    def figures(self) -> dict[str, float]:
+        """Return the seconds that the generator was behind its plan, and how many requests had no answer at all."""
+        late = float(np.quantile([reply.sent_late for reply in self.replies], 0.99))
+        unanswered = sum(reply.status == 0 for reply in self.replies)
+        return {"sent_late_p99": late, "unanswered": unanswered, "generator_busy": self.generator_busy}
 
 
 def send(
@@ -59,33 +55,21 @@ def send(
     return Turn(replies, (time.process_time() - processor) / (time.perf_counter() - start))
 
 
-def key(name: str, setting: Mapping[str, Any]) -> Key:
-    return name, repr(sorted(setting.items()))
+def best_settings(
+    contenders: Sequence[Contender], capacity: float, stage: Stage, score: Callable[[str], float] | None
+) -> list[Contender]:
+    """Return the contender of the highest score for each name, in the order given; without `score` the first.
 
-
-def named(contenders: Sequence[Contender], name: str) -> Contender:
-    """Return the first contender of this name. Raises `InputError` where there is none."""
-    for contender in contenders:
-        if contender.name == name:
-            return contender
+    `score`: of a contender at this address. Who has no other of the same name is not tried.
+    """
     names = [contender.name for contender in contenders]
-    raise InputError("contenders", names, f"with {name}, whose capacity sets the load")
-
-
-def with_choice(contenders: Sequence[Contender]) -> list[Contender]:
-    """Return those that share their name with others."""
-    names = [contender.name for contender in contenders]
-    return [contender for contender in contenders if names.count(contender.name) > 1]
-
-
-def winners(contenders: Sequence[Contender], scores: Mapping[Key, float]) -> list[Contender]:
-    """Return the contender of the highest score for each name, in the order given; the first where none has a score."""
-    best: dict[str, Contender] = {}
-
-    def score(contender: Contender) -> float:
-        return scores.get(key(contender.name, contender.setting), -math.inf)
-
+    best: dict[str, tuple[float, Contender]] = {}
     for contender in contenders:
-        if score(contender) > score(best.setdefault(contender.name, contender)):
-            best[contender.name] = contender
-    return list(best.values())
+        scored = 0.0
+        if score is not None and names.count(contender.name) > 1:
+            with stage(contender.title) as progress, contender.open(capacity) as address:
+                scored = score(address)
+                progress(1, 1)
+        if contender.name not in best or scored > best[contender.name][0]:
+            best[contender.name] = scored, contender
+    return [contender for _, contender in best.values()]

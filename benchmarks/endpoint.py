@@ -1,11 +1,9 @@
-"""A system's champion behind its real endpoint, for as long as a measurement lasts, and what its processes use."""
+"""A system's champion behind its real endpoint, for as long as a measurement lasts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-
-import psutil
 
 from pliant.benchmarks.load_generator import allow_many_connections
 from pliant.cli.options import service_settings
@@ -38,18 +36,6 @@ def serving_each(
             service.wait_until_ready()
             progress(number, len(services))
         yield {name: service.url for name, service in services.items()}
-
-
-def processes(address: str) -> list[psutil.Process]:
-    """Return the processes of the service at an address, which this process has started; none of one in this process."""
-    port = address.rpartition(":")[2]
-    started = [child for child in psutil.Process().children() if port in child.cmdline()]
-    return [process for root in started for process in (root, *root.children(recursive=True))]
-
-
-def processor_seconds(service: Sequence[psutil.Process]) -> float:
-    """Return the seconds of processors that processes have used, which other work on the machine hardly changes."""
-    return float(sum(times.user + times.system for times in (process.cpu_times() for process in service)))
 
 
 @contextmanager

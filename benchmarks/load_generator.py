@@ -14,7 +14,7 @@ import math
 import resource
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import cycle
 from typing import Any
 
@@ -127,14 +127,6 @@ async def replay(
     finally:
         gc.enable()
     return list(replies)
-
-
-def later(reply: Reply, seconds: float) -> Reply:
-    """Return the reply as of a load that began so many seconds later."""
-    seen = reply.observation
-    request = replace(seen.request, arrival=seen.request.arrival + seconds, deadline=seen.request.deadline + seconds)
-    answered = None if seen.answered is None else seen.answered + seconds
-    return replace(reply, observation=replace(seen, request=request, answered=answered))
 
 
 async def in_turns(

@@ -11,7 +11,7 @@ import math
 import platform
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import date
 from pathlib import Path
 from typing import Any, Literal
@@ -73,6 +73,13 @@ def read(path: Path) -> dict[str, Any]:
     """Return what `write` has written, with rows as dicts again."""
     content: dict[str, Any] = _whole(json.loads(path.read_text(encoding="utf-8")))
     return content
+
+
+def targets_of(content: Mapping[str, Any]) -> tuple[Target, ...]:
+    """Return the targets of what `write` has written."""
+    names = [each.name for each in fields(Target)]
+    rows = [{name: row[name] for name in names} for row in content.get("targets", ())]
+    return tuple(Target(**row | ({} if row["measured"] is not None else {"measured": math.nan})) for row in rows)
 
 
 def commit() -> str:

@@ -1,7 +1,7 @@
 """An embedding model behind FastAPI and uvicorn, as one writes it first: every request runs by itself, in the thread pool.
 
-Options: `how` is "padded" (every text to the longest length), "dynamic" (each at its own) or "sentence" (`encode` of
-sentence-transformers); `engine` of the first two; `concurrency`, how many requests run at once, the others waiting in order.
+Options: `how` is "dynamic" (each text at its own length, by an `engine`) or "sentence" (`encode` of sentence-transformers);
+`concurrency`, how many requests run at once, the others waiting in order.
 """
 
 # No `from __future__ import annotations`: FastAPI reads the annotations of what it serves.
@@ -31,7 +31,7 @@ class Question(BaseModel):
 def embedder(spec: TextSpec, tried: Mapping[str, Any]) -> Embed:
     """Return what answers a request's texts."""
     if tried["how"] != "sentence":
-        return TextModel(spec, tried["engine"], padded=tried["how"] == "padded").embed
+        return TextModel(spec, tried["engine"]).embed
     import torch
     from sentence_transformers import SentenceTransformer
 

@@ -45,13 +45,12 @@ class TextSpec:
 class TextModel:
     """Texts to vectors, by one thread.
 
-    `engine`: "onnx" or "eager" (plain torch). `most`: texts in a batch, which is padded to its longest. `padded`: one text
-    at a time, by a static runtime of the longest length.
+    `engine`: "onnx" or "eager" (plain torch). `most`: texts in a batch, which is padded to its longest.
     """
 
-    def __init__(self, spec: TextSpec, engine: str, most: int = 1, padded: bool = False) -> None:
+    def __init__(self, spec: TextSpec, engine: str, most: int = 1) -> None:
         encoder = codec.load(Encoder, Path(spec.encoder.folder), spec.encoder.digest)
-        shape = Shape(spec.max_length, 1 if padded else most, dynamic=not padded)
+        shape = Shape(spec.max_length, most, dynamic=True)
         compiled, files = (Path(spec.compiled), spec.files) if engine == "onnx" else (None, {})
         self._reader = TokenReader(encoder.tokenizer, spec.max_length)
         device = "cpu" if engine == "onnx" else resolve_device(AUTO)

@@ -35,7 +35,7 @@ class Nodes:
         return str(self.order("add"))
 
     def order(self, *words: str) -> Any:
-        """Have the cluster "add" a node, "kill" NODE without a warning, or "kill head": its control process (GCS) alone."""
+        """Have the cluster "add" a node, or "kill" NODE without a warning."""
         self._pipe.send(words)
         return self._receive()
 
@@ -98,9 +98,6 @@ def _keep(pipe: Connection, silence: float) -> None:
                 case ("kill", name):
                     running.remove_node(nodes.pop(name), allow_graceful=False)
                     pipe.send(name)
-                case ("kill head",):
-                    running.head_node.kill_gcs_server()
-                    pipe.send("")
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return
     finally:

@@ -9,7 +9,7 @@ is measured on a device.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import product
 
@@ -21,7 +21,7 @@ from pliant.benchmarks.bins.traces import Trace
 from pliant.benchmarks.harness import Context, Measured, need
 from pliant.benchmarks.results import Target
 from pliant.benchmarks.runs import run_all
-from pliant.bins.knowledge import Config, Knowledge, knowledge_of
+from pliant.bins.knowledge import Knowledge, knowledge_of
 from pliant.bins.planning import plan as planner
 from pliant.bins.planning.plan import Window, start_plan, swaps
 from pliant.bins.replay import Pool, Replay, shared
@@ -47,9 +47,8 @@ class Scheme:
 
 
 PAIR = Scheme("published: ILP + Algorithm 1", "static", "single", "published", "published")
-SINGLE = Scheme("ours, one runtime a device", "static", "single", "completion", "better", Config().period)
 SHARED = Scheme("ours (default)", "static", "shared")
-SCHEMES = (PAIR, SINGLE, SHARED)
+SCHEMES = (PAIR, SHARED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,6 @@ class Row:
     mean: float
     p98: float
     violations: float
-    least: float  # mean seconds of service, each request in its own bin
 
 
 FACTS: Mapping[str, Published] = {facts.name: facts for facts in (BERT_BASE, BERT_LARGE)}
@@ -106,8 +104,8 @@ def serve(job: Job) -> Row:
     done = _shared(job, known, trace) if scheme.placement == "shared" else _single(job, scheme, known, trace)
     counted = trace.times >= WARM
     latency = (done - trace.times)[counted]
-    figures = (float(latency.mean()), float(np.quantile(latency, 0.98)), float((latency > bins.slo).mean()))
-    return Row(job, len(latency), *figures, float(own[trace.lengths[counted]].mean()))
+    late = float((latency > bins.slo).mean())
+    return Row(job, len(latency), float(latency.mean()), float(np.quantile(latency, 0.98)), late)
 
 
 def _shared(job: Job, known: Knowledge, trace: Trace) -> Floats:
@@ -140,11 +138,9 @@ def _single(job: Job, scheme: Scheme, known: Knowledge, trace: Trace) -> Floats:
     return np.concatenate(done)
 
 
-def jobs_of(settings: Sequence[Setting], seeds: int, seconds: float, schemes: Sequence[Scheme]) -> list[Job]:
-    """Return a job for every scheme in every setting, with every seed."""
-    return [
-        Job(*setting, seed, seconds, each.name) for setting in settings for seed in range(seeds) for each in schemes
-    ]
+def jobs_of(setting: Setting, seeds: int, seconds: float) -> list[Job]:
+    """Return a job for every scheme, with every seed."""
+    return [Job(*setting, seed, seconds, each.name) for seed in range(seeds) for each in SCHEMES]
 
 
 GROUNDS = ("bert-base", "bert-large")
@@ -193,25 +189,23 @@ class Contest:
 
 
 def contest(context: Context) -> Measured:
-    """Compare; in the smallest setting ours and the pair alone, in the first setting of the first target."""
+    """Compare; in the smallest setting in the first setting of the first target."""
     need(traces.missing())
     with context.stage("simulations of all schemes") as progress:
-        jobs = jobs_of(HEAD[:1], HEAD_SEEDS, WARM + 90.0, (PAIR, SHARED)) if context.smallest else _jobs(context.full)
+        jobs = jobs_of(HEAD[0], HEAD_SEEDS, WARM + 90.0) if context.smallest else _jobs(context.full)
         result = Contest(tuple(run_all(serve, jobs, min(os.cpu_count() or 1, 4), progress)))
     rows = [
         {"setting": "-".join(map(str, row.job.setting)), "seed": row.job.seed, "scheme": row.job.scheme}
-        | {name: getattr(row, name) for name in ("requests", "mean", "p98", "violations", "least")}
+        | {name: getattr(row, name) for name in ("requests", "mean", "p98", "violations")}
         for row in result.rows
     ]
     return result.targets(), {"rows": rows}
 
 
 def _jobs(full: bool) -> list[Job]:
-    """Return what all schemes are given; large pools for a shorter while, which tells as much."""
+    """Return what both schemes are given; large pools for a shorter while, which tells as much."""
     jobs = list[Job]()
     for setting in dict.fromkeys([*HEAD, *(FULL if full else QUICK)]):
         seconds = WARM + (60.0 if setting[2] > 90 else 360.0 if full else 90.0)
-        jobs += jobs_of([setting], SEEDS, seconds, SCHEMES)
-        if setting in HEAD:
-            jobs += jobs_of([setting], HEAD_SEEDS, seconds, (PAIR, SHARED))[2 * SEEDS :]
+        jobs += jobs_of(setting, HEAD_SEEDS if setting in HEAD else SEEDS, seconds)
     return jobs

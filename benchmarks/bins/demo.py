@@ -17,17 +17,16 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
 from pliant.benchmarks.demo.run import Comparison, keep
+from pliant.benchmarks.demo.turns import Compared, compare
 from pliant.benchmarks.endpoint import serving_each
-from pliant.benchmarks.load_generator import Form, Parsed, capacity, replay, turns, warm
+from pliant.benchmarks.load_generator import Form, Parsed, capacity, warm
 from pliant.bins.artifact import Bins
 from pliant.errors import RegistryError
 from pliant.flows import champions
 from pliant.flows.settings import Settings
 from pliant.protocol import Request
-from pliant.report import Observation, summarise
 from pliant.training import docstrings
 from pliant.workload import RequestKind, alternating, piecewise, requests
 
@@ -51,7 +50,6 @@ SECONDS, STRETCHES, ROUNDS = 0.55, 2, 3  # of a stretch; quiet and loud ones of 
 PROBE, CLIENTS, POOL = 2.0, 8, 32  # seconds of saturation, by so many clients, with so many texts
 WARM = 10
 PATIENT = 20.0  # seconds: a deadline that the probe's requests cannot miss
-HEADINGS = ("", "requests", "answered in time", "mean ms", "p50 ms", "p98 ms of the answered")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,31 +65,10 @@ def held_out(task: str) -> list[Example]:
     return [Example(text, label) for (text, _), label in zip(data.texts(data.split.test), labels, strict=True)]
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """`capacity`: requests/s of OTHER, saturated. `rounds`: how every request fared, by endpoint, one entry a turn."""
-
-    capacity: float
-    rounds: Mapping[str, tuple[tuple[Observation, ...], ...]]
-
-    def seen(self, name: str) -> list[Observation]:
-        """Return how the requests of all turns fared."""
-        return [observation for turn in self.rounds[name] for observation in turn]
-
-    def in_time(self, name: str) -> float:
-        """Return the share of all requests."""
-        return summarise(self.seen(name)).attainment
-
-    def mean(self, name: str, turn: int | None = None) -> float:
-        """Return the mean seconds to the answer, in one turn or in all; without one a request counts all its time."""
-        seen = self.seen(name) if turn is None else self.rounds[name][turn]
-        return statistics.fmean(map(_seconds, seen))
-
-    @property
-    def lead(self) -> float:
-        """Return the other's mean over ours, the median of all turns."""
-        count = len(self.rounds[OURS])
-        return statistics.median(self.mean(OTHER, turn) / self.mean(OURS, turn) for turn in range(count))
+def lead(compared: Compared) -> float:
+    """Return the other's mean seconds over ours, the median of all turns."""
+    turns = range(len(compared.borne))
+    return statistics.median(compared.mean(OTHER, turn) / compared.mean(OURS, turn) for turn in turns)
 
 
 def demo(project: Settings, console: Console) -> Comparison:
@@ -106,38 +83,26 @@ def demo(project: Settings, console: Console) -> Comparison:
     kept = f"{static} static shapes" if static else "no static shape, as none was faster here than the dynamic runtime"
     console.print(f"The plan for {bins.device_class}: {bins.engine}, {kept}.")
     console.print(
-        f"First come, first served the endpoint answers {compared.capacity:.0f} texts/s; the load goes from {QUIET:g} to "
+        f"First come, first served the endpoint answers {compared.bears:.0f} texts/s; the load goes from {QUIET:g} to "
         f"{LOUD:g} times that, and each text is due within {1e3 * bins.slo:.0f} ms."
     )
-    console.print(table(compared))
+    console.print(compared.table(("requests", "in time", "mean ms", "p50 ms", "p98 ms"), OURS))
     console.print(
         f"Both live, in turns, the same requests from the same service and model. With Pliant an answer takes "
         f"{1e3 * compared.mean(OURS):.0f} ms in the mean, first come, first served {1e3 * compared.mean(OTHER):.0f} ms: "
-        f"[bold]{compared.lead:.2f}x[/bold] (median of {ROUNDS} turns; no answer counts as {1e3 * bins.slo:.0f} ms). A long "
-        "text takes the time of many short ones, and lets them go first."
+        f"[bold]{lead(compared):.2f}x[/bold] (median of {ROUNDS} turns; no answer counts as {1e3 * bins.slo:.0f} ms). A "
+        "long text takes the time of many short ones, and lets them go first."
     )
     seconds = {f"mean_seconds.{policy}": compared.mean(name) for name, policy in POLICIES.items()}
-    in_time = {f"in_time.{policy}": compared.in_time(name) for name, policy in POLICIES.items()}
+    in_time = {f"in_time.{policy}": compared.report(name).attainment for name, policy in POLICIES.items()}
     picture = keep(project, "bins", {name: compared.seen(name) for name in POLICIES}, seconds | in_time, {})
     console.print(f"\nThe picture of this run: {picture}")
     reason = "Where all texts take about as long, or few have to wait, there is little to win."
-    return Comparison("mean time of first come, first served, over Pliant's", compared.lead, reason)
-
-
-def table(compared: Compared) -> Table:
-    """Return the table of both; mean and median count a request without an answer as `Compared.mean` does."""
-    rows = Table(*HEADINGS)
-    for name in compared.rounds:
-        seen = compared.seen(name)
-        report, median = summarise(seen), statistics.median(map(_seconds, seen))
-        milliseconds = (f"{1e3 * seconds:.1f}" for seconds in (compared.mean(name), median, report.p98))
-        cells = str(report.requests), f"{100 * report.attainment:.1f}%", *milliseconds
-        rows.add_row(name, *cells, style="bold" if name == OURS else "")
-    return rows
+    return Comparison("mean time of first come, first served, over Pliant's", lead(compared), reason)
 
 
 def measure(bins: Bins, pool: Sequence[Example]) -> Compared:
-    """Probe, then both in turns, every round another one first."""
+    """Probe, then both in turns."""
     # Imported late: Prefect reads its settings at import, and `with_prefect` prepares them.
     from pliant.flows.progress import stage
 
@@ -152,16 +117,15 @@ def measure(bins: Bins, pool: Sequence[Example]) -> Compared:
             spread = [ordered[int((i + 0.5) / POOL * len(ordered))] for i in np.random.default_rng(0).permutation(POOL)]
             rate = asyncio.run(capacity(addresses[OTHER], {bins.name: spread}, PROBE, CLIENTS, patient))
             progress(1, 1)
-        rounds: dict[str, list[tuple[Observation, ...]]] = {name: [] for name in addresses}
+
+        def load(number: int, rate: float) -> list[Request]:
+            rng = np.random.default_rng(number)
+            times = piecewise(alternating([QUIET * rate] * STRETCHES, [LOUD * rate] * STRETCHES, SECONDS), rng)
+            return requests(times, [RequestKind(bins.name, bins.slo, 1.0)], rng)
+
+        forms = dict.fromkeys(addresses, _form(bins.name, bins.slo))
         with stage("texts of all lengths in turns") as progress:
-            for number, name, part in turns(ROUNDS, list(addresses), progress):
-                rng = np.random.default_rng(number)
-                times = piecewise(alternating([QUIET * rate] * STRETCHES, [LOUD * rate] * STRETCHES, SECONDS), rng)
-                load = requests(times, [RequestKind(bins.name, bins.slo, 1.0)], rng)
-                form = _form(bins.name, bins.slo)
-                replies = asyncio.run(replay(addresses[name], load, by_name, number, part, form))
-                rounds[name].append(tuple(reply.observation for reply in replies))
-    return Compared(rate, {name: tuple(turn) for name, turn in rounds.items()})
+            return compare(addresses, forms, by_name, ROUNDS, lambda: rate, load, progress)
 
 
 def _form(stream: str, deadline: float) -> Form:
@@ -172,9 +136,3 @@ def _form(stream: str, deadline: float) -> Form:
         return Parsed(answer[0]["label"] == example.label, 0, None, float("nan"))
 
     return Form(body, read, f"/{stream}/predict")
-
-
-def _seconds(seen: Observation) -> float:
-    """Return the seconds to the answer; of a request without one all the time that it had."""
-    end = seen.request.deadline if seen.answered is None else seen.answered
-    return end - seen.request.arrival

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from rich.console import Console
 
 from pliant.benchmarks import endpoint, places
 from pliant.benchmarks.baselines import launch
-from pliant.benchmarks.baselines.settings import BENTOML, DYNAMIC, PADDED, SENTENCE, TEXT_RIVALS, TextRival
+from pliant.benchmarks.baselines.settings import BENTOML, DYNAMIC, SENTENCE, TEXT_RIVALS, TextRival
 from pliant.benchmarks.bins import traces
 from pliant.benchmarks.bins.minilm import MAX_LENGTH, Served, prepared
 from pliant.benchmarks.bins.requests import (
@@ -34,15 +34,15 @@ from pliant.benchmarks.bins.requests import (
     real_words,
     texts_for,
 )
-from pliant.benchmarks.contenders import Contender, Opener, Turn, key, named, send, winners, with_choice
+from pliant.benchmarks.contenders import Contender, Opener, Turn, best_settings, send
 from pliant.benchmarks.harness import Context, Measured, Stage, need
 from pliant.benchmarks.load_generator import capacity, in_turns, warm
 from pliant.benchmarks.results import Target
 from pliant.protocol import Request
 
 OURS = "pliant"
-SWEEP, LOW, LOADED = "sweep", "low", "loaded"
-LIMITS = {PADDED: 0.4, BENTOML: 0.75, SENTENCE: 0.75}  # of ours over theirs, loaded
+LOW, LOADED = "low", "loaded"
+LIMITS = {BENTOML: 0.75, SENTENCE: 0.75}  # of ours over theirs, loaded
 LOW_LIMIT = 1.03
 LENGTHS_SEED = 99  # no seed of the comparison: bins are chosen for other requests than those measured
 LENGTHS_RATE, LENGTHS_SECONDS = 50.0, 600.0
@@ -71,51 +71,44 @@ FULL = LiveConfig(seconds=20.0, rounds=6, low=1280, sweep=15.0, probe=10.0)
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One turn of one contender. Latencies in seconds, by request."""
+    """One turn of one contender. `taken`: seconds of each request."""
 
-    load: str  # SWEEP, LOW or LOADED
+    load: str  # LOW or LOADED
     name: str
-    setting: Mapping[str, Any]
-    latencies: tuple[float, ...]
-    answered: int
-    wrong: int  # answers that are no embedding
-    sent_late_p99: float
-    generator_busy: float  # share of one core
+    setting: str
+    turn: Turn
 
-
-@dataclass(frozen=True, slots=True)
-class Live:
-    """`capacity`: requests/s of DYNAMIC. `missing`: name -> why it was not measured."""
-
-    capacity: float
-    rows: tuple[Row, ...]
-    missing: Mapping[str, str]
-
-    def mean(self, load: str, name: str) -> float:
-        """Return the mean latency over all turns; NaN where there is none."""
-        latencies = [row.latencies for row in self.rows if (row.load, row.name) == (load, name)]
-        return float(np.mean(np.concatenate(latencies))) if latencies else math.nan
-
-    def ratio(self, load: str, name: str) -> float:
-        """Return our mean latency over that of `name`."""
-        return self.mean(load, OURS) / self.mean(load, name)
-
-    def targets(self) -> list[Target]:
-        loaded = [
-            Target(f"live, loaded: mean latency over that of {name}", self.ratio(LOADED, name), "<=", limit, "x")
-            for name, limit in LIMITS.items()
-        ]
-        name = "live, low load: mean latency over dynamic shapes one by one"
-        return [*loaded, Target(name, self.ratio(LOW, DYNAMIC), "<=", LOW_LIMIT, "x")]
+    @property
+    def taken(self) -> list[float]:
+        return [latency(reply) for reply in self.turn.replies]
 
     def plain(self) -> dict[str, Any]:
-        """Return what the results' file holds: quantiles in place of every latency."""
-        rows = []
-        for row in self.rows:
-            figures = {f"p{100 * q:g}": float(np.quantile(row.latencies, q)) for q in (0.5, 0.98, 0.99)}
-            figures["mean"] = float(np.mean(row.latencies))
-            rows.append({**asdict(row), "latencies": len(row.latencies), **figures})
-        return {"capacity": self.capacity, "missing": dict(self.missing), "rows": rows}
+        quantiles = {f"p{100 * q:g}": float(np.quantile(self.taken, q)) for q in (0.5, 0.98, 0.99)}
+        replies = self.turn.replies
+        answered = sum(reply.status == 200 for reply in replies)
+        wrong = sum(reply.observation.correct is False for reply in replies)  # answers that are no embedding
+        counts = {"requests": len(replies), "answered": answered, "wrong": wrong}
+        where = {"load": self.load, "name": self.name, "setting": self.setting}
+        return {**where, **counts, "mean": float(np.mean(self.taken)), **quantiles, **self.turn.figures()}
+
+
+def ratio(rows: Sequence[Row], load: str, name: str) -> float:
+    """Return our mean latency over that of `name`, of all turns; NaN where there is none."""
+
+    def mean(of: str) -> float:
+        taken = [seconds for row in rows if (row.load, row.name) == (load, of) for seconds in row.taken]
+        return float(np.mean(taken)) if taken else math.nan
+
+    return mean(OURS) / mean(name)
+
+
+def targets(rows: Sequence[Row]) -> list[Target]:
+    loaded = [
+        Target(f"live, loaded: mean latency over that of {name}", ratio(rows, LOADED, name), "<=", limit, "x")
+        for name, limit in LIMITS.items()
+    ]
+    name = "live, low load: mean latency over dynamic shapes one by one"
+    return [*loaded, Target(name, ratio(rows, LOW, DYNAMIC), "<=", LOW_LIMIT, "x")]
 
 
 def live(context: Context) -> Measured:
@@ -129,10 +122,11 @@ def live(context: Context) -> Measured:
     maker = TextMaker(served.encoder.tokenizer, real_words())
     texts = texts_for(traces.stretched()[0], maker, MAX_LENGTH, config.each, config.seed)
     missing = {tried.name: tried.rival.missing for tried in TEXT_RIVALS if tried.rival.missing is not None}
-    result = compare(contenders(served), texts, maker.least, config, context.stage, missing)
+    need(missing.get(DYNAMIC, ""))
+    borne, rows = compare(contenders(served), texts, maker.least, config, context.stage)
     for name, why in missing.items():
         Console().print(f"Not compared: {name}, {why}.")
-    return result.targets(), result.plain()
+    return targets(rows), {"capacity": borne, "missing": missing, "rows": [row.plain() for row in rows]}
 
 
 def contenders(served: Served) -> list[Contender]:
@@ -145,63 +139,45 @@ def contenders(served: Served) -> list[Contender]:
         return lambda _capacity: launch.serving(tried.rival, tried.options, served.spec.text(), served.project.home)
 
     installed = [tried for tried in TEXT_RIVALS if tried.rival.missing is None]
-    rivals = [Contender(tried.name, tried.options, theirs(tried), service=True) for tried in installed]
-    return [Contender(OURS, {}, ours), *rivals]
+    return [Contender(OURS, {}, ours), *(Contender(tried.name, tried.options, theirs(tried)) for tried in installed)]
 
 
 def compare(
-    contenders: Sequence[Contender],
-    texts: Texts,
-    least: int,
-    config: LiveConfig,
-    stage: Stage,
-    missing: Mapping[str, str],
-) -> Live:
-    """Measure what DYNAMIC serves, try all settings, then compare. Raises `InputError` where DYNAMIC is no contender.
-
-    `least`: tokens of the shortest text.
-    """
+    contenders: Sequence[Contender], texts: Texts, least: int, config: LiveConfig, stage: Stage
+) -> tuple[float, list[Row]]:
+    """Measure what DYNAMIC serves, choose settings, then compare. `least`: tokens of the shortest text."""
     pool, ask, rows = {TASK: texts.mixed}, embeddings(), list[Row]()
-    with stage("capacity of dynamic shapes one by one") as progress, named(contenders, DYNAMIC).open(0.0) as address:
+    dynamic = next(contender for contender in contenders if contender.name == DYNAMIC)
+    with stage("capacity of dynamic shapes one by one") as progress, dynamic.open(0.0) as address:
         warm(address, pool, config.warm, ask)
         served = asyncio.run(capacity(address, pool, config.probe, config.clients, ask, config.lead))
         progress(1, 1)
 
-    def take_turn(contender: Contender, address: str, name: str, seconds: float, load_seed: int, seed: int) -> None:
+    def loaded(address: str, seconds: float, load_seed: int) -> Turn:
         load = load_of(traces.stable(config.loaded * served, seconds, load_seed), least, MAX_LENGTH)
-        turn = send(address, load, {TASK: texts.by_length}, seed, ask)
+        turn = send(address, load, {TASK: texts.by_length}, config.seed, ask)
         # Whatever an overloaded contender has left to do must not fall into the next one's turn.
         warm(address, pool, 1, ask)
-        rows.append(_row(name, contender, turn))
+        return turn
 
-    if config.sweep:
-        for contender in with_choice(contenders):
-            with stage(contender.title) as progress, contender.open(0.0) as address:
-                warm(address, pool, config.warm, ask)
-                take_turn(contender, address, SWEEP, config.sweep, config.seed + 1000, config.seed)
-                progress(1, 1)
-    scores = {key(row.name, row.setting): -float(np.mean(row.latencies)) for row in rows}
+    def score(address: str) -> float:
+        warm(address, pool, config.warm, ask)
+        turn = loaded(address, config.sweep, config.seed + 1000)
+        return -float(np.mean([latency(reply) for reply in turn.replies]))
+
+    chosen = best_settings(contenders, served, stage, score if config.sweep else None)
     with ExitStack() as stack:
-        up = [(best, stack.enter_context(best.open(served))) for best in winners(contenders, scores)]
+        up = [(contender, stack.enter_context(contender.open(served))) for contender in chosen]
         for _, address in up:
             warm(address, pool, config.warm, ask)
         with stage("low load: one request in flight") as progress:
             requests, addresses = [Request(i, 0.0, TIMEOUT, TASK) for i in range(config.low)], [url for _, url in up]
             replies = asyncio.run(in_turns(addresses, requests, pool, progress, ask))
-            rows += [_row(LOW, contender, Turn(own, 0.0)) for (contender, _), own in zip(up, replies, strict=True)]
+            rows += [Row(LOW, of.name, of.title, Turn(own)) for (of, _), own in zip(up, replies, strict=True)]
         with stage("comparison") as progress:
             # Every round in another order, so that no contender always follows the same one.
             for number in range(config.rounds):
-                for contender, address in [*up[number % len(up) :], *up[: number % len(up)]]:
-                    seed = config.seed + number
-                    take_turn(contender, address, LOADED, config.seconds, seed, seed)
+                for of, address in [*up[number % len(up) :], *up[: number % len(up)]]:
+                    rows.append(Row(LOADED, of.name, of.title, loaded(address, config.seconds, config.seed + number)))
                 progress(number + 1, config.rounds)
-    return Live(served, tuple(rows), missing)
-
-
-def _row(load: str, contender: Contender, turn: Turn) -> Row:
-    taken = tuple(latency(reply) for reply in turn.replies)
-    answered = sum(reply.status == 200 for reply in turn.replies)
-    wrong = sum(reply.observation.correct is False for reply in turn.replies)
-    figures = (taken, answered, wrong, turn.sent_late_p99, turn.generator_busy)
-    return Row(load, contender.name, contender.setting, *figures)
+    return served, rows

@@ -5,8 +5,7 @@ them busy, each asking again as soon as it has its answer. One node's processes 
 with every runtime on every device, once with one runtime a device, where the lost one is the only one for long texts. The
 device multiplies matrices, so that time is really taken; its profile is measured first.
 
-At last the control process of the cluster's head is killed, and stays away: who is answered then? All is read off the
-journal and off what the clients got; times are on the driver's clock, in seconds.
+All is read off the journal and off what the clients got; times are on the driver's clock, in seconds.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from contextlib import asynccontextmanager, closing
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.util import find_spec
-from itertools import count, pairwise
+from itertools import count
 
 import numpy as np
 
@@ -49,18 +48,15 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class Moments:
-    lost: int  # worker
+class Story:
+    """What happened: when the node of the worker `lost` was killed, another was added, and the measurement `ended`."""
+
+    journal: Journal
+    replies: Sequence[Reply]
+    lost: int
     killed: float
     added: float
     ended: float
-
-
-@dataclass(frozen=True, slots=True)
-class Story:
-    journal: Journal
-    replies: Sequence[Reply]
-    moments: Moments
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +75,6 @@ class Loss:
     wrong: int  # got another one's output
     noticed: float  # from the kill until the scheduler heard of it
     replanned: float  # from then until a launch was decided that makes up for the lost device
-    silence: float  # the longest time without any answer
     returned: float  # from when the new node was up until a launch had ended there
     rates: tuple[float, float, float]  # with all nodes, without one, again with all
 
@@ -97,7 +92,7 @@ class Loss:
 
 def loss(story: Story, placement: str, period: float) -> Loss:
     """Read a loss off what happened (see `Loss`)."""
-    journal, moments = story.journal, story.moments
+    journal = story.journal
     requests = {entry.event.request.id: entry.event.request for entry in journal if isinstance(entry.event, Arrived)}
     acts = [(entry.now, action) for entry in journal for action in entry.actions]
     ends = Counter(action.request for _, action in acts if isinstance(action, Answer | Drop))
@@ -106,11 +101,11 @@ def loss(story: Story, placement: str, period: float) -> Loss:
     answered = [(at, requests[action.request]) for at, action in acts if isinstance(action, Answer)]
     dropped = [(at, requests[action.request]) for at, action in acts if isinstance(action, Drop)]
     times = [at for at, _ in answered]
-    there = {action.id for _, action in acts if isinstance(action, Launch) and action.worker == moments.lost}
+    there = {action.id for _, action in acts if isinstance(action, Launch) and action.worker == story.lost}
     # When a launch on the lost node failed.
     failed = lambda entry: isinstance(entry.event, Failed) and entry.event.launch in there  # noqa: E731
-    noticed = _first(journal, moments.killed, failed)
-    spans = ((0.0, moments.killed), (moments.killed, moments.added), (moments.added, moments.ended))
+    noticed = _first(journal, story.killed, failed)
+    spans = ((0.0, story.killed), (story.killed, story.added), (story.added, story.ended))
     whole, short, again = (sum(start <= at < end for at in times) / (end - start) for start, end in spans)
     return Loss(
         placement=placement,
@@ -123,47 +118,10 @@ def loss(story: Story, placement: str, period: float) -> Loss:
         twice=sum(ends[number] > 1 or runs[number] > 1 for number in requests),
         unanswered=sum(ends[number] == 0 for number in requests) + abs(len(requests) - len(story.replies)),
         wrong=_wrong(story.replies),
-        noticed=noticed - moments.killed,
-        replanned=_replanned(journal, noticed, moments.lost, placement) - noticed,
-        silence=max((after - before for before, after in pairwise(times)), default=NEVER),
-        returned=back_in_use(journal, moments) - moments.added,
+        noticed=noticed - story.killed,
+        replanned=_replanned(journal, noticed, story.lost, placement) - noticed,
+        returned=back_in_use(story) - story.added,
         rates=(whole, short, again),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class HeadLoss:
-    """Of the control process of a cluster's head, `away` seconds long. Requests and launches are counted."""
-
-    away: float
-    accepted: int
-    answered: int
-    refused: int
-    unanswered: int
-    wrong: int  # got another one's output
-    failed: int  # launches, restarts included
-
-    def targets(self) -> list[Target]:
-        loss = f"head away for {self.away:g} s:"
-        return [
-            Target(f"{loss} requests not answered", self.accepted - self.answered + self.unanswered, "<=", 0),
-            Target(f"{loss} requests with another one's answer", self.wrong, "<=", 0),
-            Target(f"{loss} devices and services that had to be started again", self.failed, "<=", 0),
-        ]
-
-
-def head_loss(journal: Journal, replies: Sequence[Reply], away: float) -> HeadLoss:
-    """Read off what happened while the head was away. A service that had ended would have left no journal."""
-    accepted = sum(isinstance(entry.event, Arrived) for entry in journal)
-    actions = [action for entry in journal for action in entry.actions]
-    return HeadLoss(
-        away=away,
-        accepted=accepted,
-        answered=sum(isinstance(action, Answer) for action in actions),
-        refused=sum(isinstance(action, Drop) for action in actions),
-        unanswered=abs(accepted - len(replies)),
-        wrong=_wrong(replies),
-        failed=sum(isinstance(entry.event, Failed) for entry in journal),
     )
 
 
@@ -185,11 +143,13 @@ def _replanned(journal: Journal, noticed: float, lost: int, placement: str) -> f
     return next((at for at, launch in later if placement != "single" or launch.setting in held), NEVER)
 
 
-def back_in_use(journal: Journal, moments: Moments) -> float:
+def back_in_use(story: Story) -> float:
     """Return when requests were first answered by the worker that had been lost; `NEVER`: not yet."""
-    launches = (a for entry in journal if entry.now >= moments.killed for a in entry.actions if isinstance(a, Launch))
-    there = {launch.id for launch in launches if launch.worker == moments.lost and launch.kind == "run"}
-    return _first(journal, moments.added, lambda e: isinstance(e.event, Finished) and e.event.launch in there)
+    launches = (
+        a for entry in story.journal if entry.now >= story.killed for a in entry.actions if isinstance(a, Launch)
+    )
+    there = {launch.id for launch in launches if launch.worker == story.lost and launch.kind == "run"}
+    return _first(story.journal, story.added, lambda e: isinstance(e.event, Finished) and e.event.launch in there)
 
 
 WORKERS = 3
@@ -212,7 +172,6 @@ class Load:
     again: float = 6.0  # with a node in its place
     period: float = 4.0  # between two plans
     patience: float = 60.0  # at most so much longer, unmeasured, until the new node is used
-    away: float = 75.0  # without the head: longer than Ray lets a process wait for it by default
 
 
 class Multiplier:
@@ -245,14 +204,9 @@ class Multiplier:
 
 
 def nodes(context: Context) -> Measured:
-    """Lose a node under each placement, then the head: in the full setting for 5 minutes.
-
-    In the smallest setting a node is lost under the first placement alone.
-    """
+    """Lose a node under each placement; in the smallest setting under the first alone."""
     need("" if find_spec("ray") else "needs Ray: pip install -e '.[ray]'")
-    load = Load(away=300.0) if context.full else Load()
-    losses: list[Loss] = []
-    heads: list[HeadLoss] = []
+    load, losses = Load(), list[Loss]()
     placements = context.choose(PLACEMENTS, PLACEMENTS, PLACEMENTS[:1])
     with context.stage("a node lost under load") as progress, cluster() as around:
         measured = profile()
@@ -263,11 +217,7 @@ def nodes(context: Context) -> Measured:
                 part = share(progress, 50 * number, 50 + 50 * number)
                 story = asyncio.run(lose_a_node(around, pool, measured, placement, load, part))
                 losses.append(loss(story, placement, load.period))
-            if not context.smallest:
-                heads.append(asyncio.run(lose_the_head(around, pool, measured, load)))
-    targets = [target for each in losses for target in each.targets()]
-    targets += [target for head in heads for target in head.targets()]
-    return targets, {"losses": [asdict(each) for each in losses], "heads": [asdict(head) for head in heads]}
+    return [target for each in losses for target in each.targets()], {"losses": [asdict(each) for each in losses]}
 
 
 def profile(rounds: int = 30) -> Bins:
@@ -303,19 +253,10 @@ async def lose_a_node(
         added = session.driver.now
         await asyncio.sleep(load.again)
         progress(3, 4)
-        moments = Moments(LOST, killed, added, session.driver.now)
-        while back_in_use(session.journal, moments) == NEVER and session.driver.now < moments.ended + load.patience:
+        story = Story(session.journal, session.replies, LOST, killed, added, session.driver.now)
+        while back_in_use(story) == NEVER and session.driver.now < story.ended + load.patience:
             await asyncio.sleep(0.1)
-    return Story(session.journal, session.replies, moments)
-
-
-async def lose_the_head(nodes: Nodes, pool: RayPool, bins: Bins, load: Load) -> HeadLoss:
-    """Kill the head's control process under load, for good, and go on asking for `load.away` seconds."""
-    async with _asking(pool, bins, PLACEMENTS[0], load) as session:
-        await asyncio.sleep(load.whole)
-        await asyncio.to_thread(nodes.order, "kill head")
-        await asyncio.sleep(load.away)
-    return head_loss(session.journal, session.replies, load.away)
+    return story
 
 
 @dataclass(frozen=True)

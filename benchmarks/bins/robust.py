@@ -14,7 +14,7 @@ import numpy as np
 
 from pliant.benchmarks.bins.published import BERT_BASE, EDGES, published_bins
 from pliant.benchmarks.robust import contest
-from pliant.benchmarks.robust.clients import Contestant, Earned, crowd
+from pliant.benchmarks.robust.clients import Contestant, crowd
 from pliant.benchmarks.robust.contest import FirstCome
 from pliant.bins import simulated
 from pliant.bins.knowledge import Config, Knowledge, knowledge_of
@@ -58,8 +58,8 @@ def rate() -> float:
     return WORKERS * simulated.capacity(known(OURS))
 
 
-def play(policy: str, world: World, parts: Sequence[Segment], true: float, seed: int, clients: str) -> Earned:
-    """Return which Poisson arrivals were answered in time; a launch takes the profile's seconds."""
+def play(policy: str, world: World, parts: Sequence[Segment], true: float, seed: int, clients: str) -> float:
+    """Return how many of Poisson arrivals were answered in time; a launch takes the profile's seconds."""
     rng = np.random.default_rng((seed, 2))
     times = piecewise(parts, rng)
     drawn = zip(times.tolist(), lengths(len(times), rng), strict=True)
@@ -73,11 +73,10 @@ def play(policy: str, world: World, parts: Sequence[Segment], true: float, seed:
         return seconds, Finished(launch.id, seconds, tuple(map(Result, launch.requests)))
 
     journal = those.play(scheduler(policy), execute, world, seed)
-    in_time = those.answered(a.request for entry in journal for a in entry.actions if isinstance(a, Answer))
-    return those.offered(dict.fromkeys(in_time, 1.0))
+    return float(len(those.answered(a.request for e in journal for a in e.actions if isinstance(a, Answer))))
 
 
-CONTESTANT = Contestant(OURS, RIVALS, DEADLINE, SECONDS, 4 * SECONDS, (0.5, 0.95, 2.0), WORKERS, rate, play)
+CONTESTANT = Contestant(OURS, RIVALS, DEADLINE, SECONDS, (0.5, 0.95, 2.0), WORKERS, rate, play)
 
 in_worlds = partial(contest.robust, "bins")
 """The part of `pliant bench robust`."""

@@ -26,8 +26,7 @@ from pliant.cascade.search import Proposal, SearchConfig, handicapped, propose, 
 Floats = NDArray[np.float64]
 
 OFFSETS = (-0.016, -0.012, -0.008, -0.004, 0.0, 0.004, 0.008, 0.012, 0.016)
-METHODS = {"default": "#1b6ca8", "tabi": "#e08e0b", "single": "#777777", "voting": "#bbbbbb"}
-"""What is compared, with the colour of each."""
+METHODS = ("default", "tabi", "single", "voting")
 MATCHED = "matched"
 """The default where its mean accuracy is the published candidate's."""
 SPLITS = 20
@@ -43,8 +42,6 @@ class Showing:
     seconds: float
     early: float  # share answered by the first level
     large: float  # share that the largest level read; 0 where the path ends before it
-    kept: float  # share of words that went on
-    levels: float
 
     @property
     def rerouted(self) -> float:
@@ -91,9 +88,8 @@ def one_round(material: Material, seed: int, drop: float = 0.01) -> Round:
 
     def show(candidate: Candidate) -> Showing:
         judged, last = evaluate(candidate, ground), len(candidate.levels)
-        large, beyond = judged.share(last - 1) if candidate.levels[-1] == largest else 0.0, judged.steps_R > 1
-        kept = float(judged.kept_R[beyond].mean()) if beyond.any() else 1.0
-        return Showing(judged.accuracy, judged.seconds, float((judged.steps_R == 1).mean()), large, kept, last)
+        large = judged.share(last - 1) if candidate.levels[-1] == largest else 0.0
+        return Showing(judged.accuracy, judged.seconds, float((judged.steps_R == 1).mean()), large)
 
     alone = Candidate(f"level {largest}", (largest,), (), 0, 0, 0, (1.0,))
     large, every = evaluate(alone, ground).accuracy, {candidate.name: candidate for candidate in cascade.candidates}

@@ -1,17 +1,38 @@
-"""The cascade's half of `pliant demo`: one load of held-out texts over HTTP, with a table and a picture at the end."""
+"""The cascade's part of `pliant demo`: held-out texts over HTTP, by the cascade and by its large model alone.
+
+Texts are those of the embedded corpus that the champion was neither trained nor planned with. Both candidates get the same
+texts at the same times from one service, in turns; deadlines are short enough to matter under load.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import json
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from pliant.benchmarks.cascade.replay import HEADINGS, KEPT, LoadConfig, Loaded, largest, measure
 from pliant.benchmarks.demo.run import Comparison, keep
+from pliant.benchmarks.demo.turns import Compared, cells, compare
+from pliant.benchmarks.endpoint import serving
+from pliant.benchmarks.load_generator import Form, Parsed, capacity
+from pliant.cascade.artifact import Cascade
+from pliant.errors import RegistryError
+from pliant.flows import settings
+from pliant.flows.champions import champion_artifacts
 from pliant.flows.settings import Settings
+from pliant.progress import Progress, silent
+from pliant.protocol import Request
+from pliant.report import Observation, summarise
+from pliant.training import docstrings
+from pliant.training.text_data import TextData
+from pliant.workload import poisson
 
 # Chosen on one core with AVX2 at some 10 Gflop/s, where training both levels takes half a minute (docs/log).
 OVERRIDES: Mapping[str, Any] = {
@@ -41,7 +62,28 @@ OVERRIDES: Mapping[str, Any] = {
 """The demo's sizes, laid over the flow's: `pliant train cascade` trains longer, on longer texts, and a larger model."""
 
 DEFAULT = "default"
-LOAD = LoadConfig(seconds=3.0, share=2.0, probe=1.5, turns=2)
+KEPT = ", not cut short"
+MOST_TEXTS = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class TextExample:
+    text: tuple[str, str | None]
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoadConfig:
+    seconds: float = 3.0  # of one turn
+    turns: int = 2
+    share: float = 2.0  # of what the large model alone can bear
+    deadline: float = 0.25
+    probe: float = 1.5  # seconds of saturation to find what that is
+    clients: int = 64
+    probed: int = 256  # texts of the probe
+
+
+LOAD = LoadConfig()
 
 
 def demo(project: Settings, console: Console) -> Comparison:
@@ -49,17 +91,19 @@ def demo(project: Settings, console: Console) -> Comparison:
     # Imported late: Prefect reads its settings at import, and `with_prefect` prepares them.
     from pliant.flows.progress import stage
 
+    cascade, data = live_cascade()
+    alone, promised = f"only {cascade.levels[-1].name}", cascade.candidates[0].promised
     with stage("the cascade and its large model under one load") as progress:
-        cascade, compared = measure([DEFAULT], LOAD, progress)
-    alone, promised = largest(cascade), cascade.candidates[0].promised
+        compared = measure(cascade, data, (DEFAULT, alone), LOAD, progress)
     console.print(
-        f"The large model alone bears {compared.capacity:.0f} texts/s on this machine; offered are {compared.rate:.0f}, "
-        f"each to be answered within {1e3 * LOAD.deadline:.0f} ms. The table says how many of the answers "
-        "were right (acc.), which model gave them (level), and how many were cut short by their deadline (cut)."
+        f"The large model alone bears {compared.bears:.0f} texts/s on this machine; offered are "
+        f"{LOAD.share * compared.bears:.0f}, each to be answered within {1e3 * LOAD.deadline:.0f} ms. The table says how "
+        "many of the answers were right, which model gave them (level), and how many were cut short by their deadline (cut)."
     )
-    console.print(table(compared, promised))
+    console.print(table(compared, [level.name for level in cascade.levels], promised))
     console.print(words(compared, promised, cascade.confidence))
-    default, large, ratio = compared.report(DEFAULT), compared.report(alone), compared.ratio(DEFAULT, alone)
+    default, large = compared.report(DEFAULT), compared.report(alone)
+    ratio = default.utility / max(large.utility, 1.0)
     console.print(
         f"Of the texts, the cascade answers [bold]{ratio:.2f}x[/bold] as many correctly and in time as the large model "
         f"alone: {default.utility:.0f} and {large.utility:.0f} of {default.requests}, at the median in "
@@ -70,28 +114,49 @@ def demo(project: Settings, console: Console) -> Comparison:
             else "The small model was right too seldom on this machine for a promise, so the large one serves alone."
         )
     )
-    borne = {"capacity": compared.capacity, "rate": compared.rate}
-    picture = keep(project, "cascade", compared.seen(), borne, compared.plain())
+    seen, figures = {name: compared.seen(name) for name in compared.turns}, {"capacity": compared.bears}
+    picture = keep(project, "cascade", seen, figures, compared.plain())
     console.print(f"\nThe picture of this run: {picture}")
     reason = "Where the small model is hardly faster than the large one with its way over HTTP, there is little to win."
     return Comparison("texts answered correctly and in time, over the large model alone", ratio, reason)
 
 
-def table(compared: Loaded, promised: float) -> Table:
-    """Return the table; `promised` stands in the line that it is about."""
-    columns = ("candidate", "in time", "acc.", "promised", "p50 ms", "level", "cut")  # what 80 characters hold
-    rows, lines = Table(*columns), [dict(zip(HEADINGS, line, strict=True)) for line in compared.rows()]
-    about = DEFAULT + KEPT if any(line["candidate"] == DEFAULT + KEPT for line in lines) else DEFAULT
-    for line in lines:
-        name = line["candidate"]
-        cells = line | {"promised": f"{promised:.3f}" if name == about else ""}
-        rows.add_row(*(cells[column] for column in columns), style="bold" if name == DEFAULT else "")
+def cut_short(compared: Compared, name: str, whether: bool) -> list[Observation]:
+    """Return the answers that a deadline cut short, or those that it did not, which the promise is about."""
+    answers = [answer for answer in compared.seen(name) if answer.setting is not None]
+    return [answer for answer in answers if (answer.setting or 0) % 2 == whether]
+
+
+def table(compared: Compared, levels: Sequence[str], promised: float) -> Table:
+    """Return a line for each candidate, and one of its answers that were not cut short, if any were.
+
+    Its share in time, too, is of all requests; `promised` stands in the line that it is about.
+    """
+    rows = Table("candidate", "in time", "accuracy", "promised", "p50 ms", "level", "cut")  # what 80 characters hold
+    about = DEFAULT + KEPT if cut_short(compared, DEFAULT, True) else DEFAULT
+    for candidate in compared.turns:
+        seen = compared.seen(candidate)
+        lines = {candidate: seen}
+        if cut_short(compared, candidate, True):
+            lines[candidate + KEPT] = cut_short(compared, candidate, False)
+        for name, some in lines.items():
+            report = summarise(some)
+            answered = max(1, sum(report.settings.values()))
+            by_level: Counter[str] = Counter()
+            for setting, count in report.settings.items():
+                by_level[levels[setting // 2]] += count
+            own, cut = cells(report), sum(count for setting, count in report.settings.items() if setting % 2)
+            in_time = f"{report.attainment * len(some) / len(seen):.1%}" if some else "0.0%"
+            says = f"{promised:.1%}" if name == about else ""
+            given = " ".join(f"{level}:{count / answered:.0%}" for level, count in by_level.items())
+            row = (name, in_time, own["accuracy"], says, own["p50 ms"], given, f"{cut / answered:.1%}")
+            rows.add_row(*row, style="bold" if name == DEFAULT else "")
     return rows
 
 
-def words(compared: Loaded, promised: float, confidence: float) -> str:
+def words(compared: Compared, promised: float, confidence: float) -> str:
     """Return what was promised, what deadlines did, and whether what they left alone kept the promise."""
-    cut, kept = compared.cut_short(DEFAULT), compared.cut_short(DEFAULT, False)
+    cut, kept = (summarise(cut_short(compared, DEFAULT, whether)) for whether in (True, False))
     said = (
         f"Promised is an accuracy of {promised:.3f} at least (with {confidence:.0%} confidence) for answers that are given "
         "as planned."
@@ -111,3 +176,58 @@ def words(compared: Loaded, promised: float, confidence: float) -> str:
     return (
         f"{said} The others are right in {kept.accuracy:.3f}: less, {much} than chance explains with {kept.requests}."
     )
+
+
+def form(candidate: str, levels: Sequence[str]) -> Form:
+    """Return a candidate's form. Settings are twice the level's number, and one more where the answer was cut short."""
+
+    def body(request: Request, example: TextExample) -> bytes:
+        first, second = example.text
+        fields = {"task": request.task, "text": first, "candidate": candidate, "utility": request.utility}
+        fields |= {"deadline": request.deadline - request.arrival} | ({} if second is None else {"text_pair": second})
+        return json.dumps(fields).encode()
+
+    def read(answer: Any, example: TextExample) -> Parsed:
+        (result,) = answer["answers"]
+        setting = 2 * levels.index(result["level"]) + bool(result["cut_short"])
+        seconds = result.get("queue_seconds", math.nan) + result.get("run_seconds", math.nan)
+        return Parsed(result["label"] == example.label, setting, None, seconds)
+
+    return Form(body, read)
+
+
+def live_cascade() -> tuple[Cascade, TextData]:
+    """Return the champion of the first embedded task, and its data. Raises `RegistryError` without one."""
+    champions = champion_artifacts(settings.read(), "cascade")
+    for cascade in champions.values():
+        for task in docstrings.TASKS:
+            data = docstrings.load(task, cascade.task)
+            if data.fingerprint == cascade.data and data.classes:
+                return cascade, data
+    has = f"has no champion but {', '.join(champions)}" if champions else "holds no champion of the cascade system"
+    raise RegistryError(f"the registry {has}: run `pliant train cascade` first")
+
+
+def measure(
+    cascade: Cascade, data: TextData, candidates: Sequence[str], config: LoadConfig, progress: Progress = silent
+) -> Compared:
+    """Serve the same loads of test texts by each of these candidates, the last of which sets the rate of a turn.
+
+    Its capacity is measured just before the turn, as a machine that does something else may bear half as much.
+    """
+    levels, index = [level.name for level in cascade.levels], data.split.test[:MOST_TEXTS]
+    labels = [data.classes[int(number)] for number in data.labels[index]]
+    pool = {cascade.task: [TextExample(*pair) for pair in zip(data.texts(index), labels, strict=True)]}
+    forms = {name: form(name, levels) for name in candidates}
+
+    def load(number: int, borne: float) -> list[Request]:
+        arrivals = poisson(config.share * borne, config.seconds, np.random.default_rng(number)).tolist()
+        return [Request(i, at, at + config.deadline, cascade.task) for i, at in enumerate(arrivals)]
+
+    with serving("cascade") as url:
+
+        def probe() -> float:
+            probed = forms[candidates[-1]], 1.0, config.probed
+            return asyncio.run(capacity(url, pool, config.probe, config.clients, *probed))
+
+        return compare(dict.fromkeys(candidates, url), forms, pool, config.turns, probe, load, progress)

@@ -14,7 +14,7 @@ from functools import cache, partial
 import numpy as np
 
 from pliant.benchmarks.robust import contest
-from pliant.benchmarks.robust.clients import Contestant, Earned, crowd
+from pliant.benchmarks.robust.clients import Contestant, crowd
 from pliant.benchmarks.robust.contest import FirstCome
 from pliant.cascade import simulated
 from pliant.cascade.artifact import Cascade, LevelOutputs, Outputs
@@ -94,8 +94,8 @@ def rate() -> float:
     return simulated.capacity(known, {TASK: walked})
 
 
-def play(policy: str, world: World, parts: Sequence[Segment], true: float, seed: int, clients: str) -> Earned:
-    """Return the utility of each request that was answered rightly and in time; a launch takes the profile's seconds."""
+def play(policy: str, world: World, parts: Sequence[Segment], true: float, seed: int, clients: str) -> float:
+    """Return the utility of all requests that were answered rightly and in time; a launch takes the profile's seconds."""
     rng = np.random.default_rng((seed, 2))
     _, walked, known = planned()
     setting, fresh = _setting(policy), scheduler(policy)
@@ -130,9 +130,9 @@ def play(policy: str, world: World, parts: Sequence[Segment], true: float, seed:
     right = {(event.launch, each.request): each.correct for event in finished for each in event.results}
     answers = {a.request: a.launch for entry in journal for a in entry.actions if isinstance(a, Answer)}
     in_time = those.answered(answers)
-    return those.offered({id: those.sent[id].utility for id in in_time if right[answers[id], id]})
+    return sum(those.sent[id].utility for id in in_time if right[answers[id], id])
 
 
-CONTESTANT = Contestant(OURS, RIVALS, DEADLINE, SECONDS, 2 * SECONDS, (0.3, 0.95, 1.5), BATCH, rate, play)
+CONTESTANT = Contestant(OURS, RIVALS, DEADLINE, SECONDS, (0.3, 0.95, 1.5), BATCH, rate, play)
 in_worlds = partial(contest.robust, "cascade")
 """The part of `pliant bench robust`."""

@@ -25,16 +25,6 @@ class MissedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
-    """The service's status at a second: the release that is served, and the trial."""
-
-    at: float
-    release: int | None
-    stage: str  # shadow, canary, promoted, or empty without a trial
-    share: float  # of the requests that the challenger answers
-
-
-@dataclass(frozen=True, slots=True)
 class Mark:
     """An event: a short name, and a sentence."""
 
@@ -44,11 +34,10 @@ class Mark:
 
 
 class Follower:
-    """What was seen of one service. `samples` grows while `running`; `marks` by whoever tells the story."""
+    """What was seen of one service: its `status` while `running`, and `marks` by whoever tells the story."""
 
     def __init__(self, home: Path, system: str, show: Callable[[str], None]) -> None:
         """`home`: the service's PLIANT_HOME; `show` prints a line."""
-        self.samples: list[Sample] = []
         self.marks: list[Mark] = []
         self.status: Mapping[str, Any] = {}
         self._began, self.start = datetime.now(UTC), time.monotonic()
@@ -58,11 +47,6 @@ class Follower:
     def now(self) -> float:
         """Return the seconds since the story began."""
         return time.monotonic() - self.start
-
-    @property
-    def last(self) -> Sample:
-        """Return the latest sample."""
-        return self.samples[-1] if self.samples else Sample(0.0, None, "", 0.0)
 
     def mark(self, name: str, sentence: str, at: float | None = None) -> float:
         """Note and print an event, of now or of a second of the story; return its second."""
@@ -90,7 +74,7 @@ class Follower:
 
     @contextmanager
     def running(self, address: str) -> Iterator[Follower]:
-        """Look at the status while the context lasts. An answer that does not come is a gap in `samples`."""
+        """Look at the status while the context lasts. An answer that does not come is passed over."""
         thread = threading.Thread(target=self._look, args=(address,), name="follower of the story", daemon=True)
         thread.start()
         try:
@@ -109,16 +93,11 @@ class Follower:
             except (OSError, ValueError):
                 continue
             trial = self.status.get("trial") or {}
-            stage, share = str(trial.get("stage", "")), float(trial.get("share", 0.0))
-            now, number = Sample(self.now(), self.status.get("release"), stage, share), trial.get("release")
-            self.samples.append(now)
+            number, stage, share = trial.get("release"), str(trial.get("stage", "")), float(trial.get("share", 0.0))
             words = {"shadow": "shadow", "canary": f"canary {100 * share:g}%"}.get(stage, "")
             if words == "shadow" != shown:
-                self.mark(
-                    words, f"release {number} is in shadow: it gets copies of requests, and answers nobody", now.at
-                )
+                self.mark(words, f"release {number} is in shadow: it gets copies of requests, and answers nobody")
             elif words and words != shown:
                 anew = ", once its models have started anew" if shown == "shadow" else ""
-                gets = f"release {number} is a canary: it gets {100 * share:g}% of the requests{anew}"
-                self.mark(words, gets, now.at)
+                self.mark(words, f"release {number} is a canary: it gets {100 * share:g}% of the requests{anew}")
             shown = words

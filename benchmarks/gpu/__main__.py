@@ -21,7 +21,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from pliant.benchmarks.results import Target, commit, exit_status, read, write
+from pliant.benchmarks.results import Target, commit, exit_status, read, targets_of, write
 from pliant.errors import PliantError
 
 LIMITS: Mapping[str, float] = {"right": 320.0, "tokens": 240.0, "packing": 570.0, "bins": 570.0, "cascade": 300.0}
@@ -131,8 +131,7 @@ def run_stage(stage: str, device: str, tiny: bool, limit: float) -> Outcome:
         how = content["error"]
     elif ended < 0:
         how = f"crashed: {signal.Signals(-ended).name}"
-    targets = tuple(map(_target, content.get("targets", ())))
-    return Outcome(stage, how, seconds, targets, content.get("parts", {}))
+    return Outcome(stage, how, seconds, targets_of(content), content.get("parts", {}))
 
 
 def command(stage: str, device: str, tiny: bool, folder: str) -> list[str]:
@@ -149,18 +148,13 @@ def _content(path: Path) -> dict[str, Any]:
         return {}
 
 
-def _target(row: Mapping[str, Any]) -> Target:
-    measured = float("nan") if row["measured"] is None else float(row["measured"])
-    return Target(row["name"], measured, row["sense"], row["limit"], row["unit"])
-
-
 def save(path: Path, outcome: Outcome, setting: Mapping[str, str]) -> None:
     """Write what a stage measured to a JSON file, in which other stages of the same commit, device and setting stay."""
     former = _content(path)
     if any(former.get(key) != value for key, value in setting.items()):
         former = {}
     others = {name: stage for name, stage in former.get("stages", {}).items() if name != outcome.stage}
-    kept = [_target(row) for row in former.get("targets", ()) if str(row["name"]).split(":")[0] in others]
+    kept = [target for target in targets_of(former) if target.name.split(":")[0] in others]
     stage = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "outcome": outcome.outcome,

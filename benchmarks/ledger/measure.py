@@ -22,7 +22,7 @@ from pliant.benchmarks.harness import RESULTS, Context, Skipped
 from pliant.benchmarks.ledger.entries import Elsewhere, Entry
 from pliant.benchmarks.parts import PARTS
 from pliant.benchmarks.places import ROOT
-from pliant.benchmarks.results import Target, commit, git, read
+from pliant.benchmarks.results import Target, commit, git, read, targets_of
 from pliant.errors import PliantError
 from pliant.flows import settings
 from pliant.flows.progress import stage
@@ -205,10 +205,8 @@ def known(each: Elsewhere, today: date, folder: Path = RESULTS) -> Line:
     if not path.is_file():
         return Line(_figure(each, None, "", "", 0.0, None, f"run {each.command}"), "stale")
     content = read(path)
-    rows = [{name: value for name, value in row.items() if name != "verdict"} for row in content["targets"]]
-    targets = [Target(**{**row, "measured": math.nan if row["measured"] is None else row["measured"]}) for row in rows]
     # Files that are older than their date say by git when they were written.
     day = content.get("date") or git("log", "-1", "--format=%cs", "--", str(path))
-    now = _figure(each, named(targets, each.target), day, content["commit"])
+    now = _figure(each, named(targets_of(content), each.target), day, content["commit"])
     stale = not day or (today - date.fromisoformat(day)).days > STALE
     return Line(now, "stale" if stale else "elsewhere", now)

@@ -20,10 +20,9 @@ from rich.console import Console
 
 from pliant.benchmarks.harness import Context, Measured, need
 from pliant.benchmarks.packing import traces
-from pliant.benchmarks.packing.forecasts import Foretold, by_prompt
 from pliant.benchmarks.packing.hardware import A100, LLAMA_13B
 from pliant.benchmarks.packing.study import Ground, large, prompts
-from pliant.benchmarks.packing.traces import at_rate
+from pliant.benchmarks.packing.traces import Foretold, at_rate, by_prompt
 from pliant.benchmarks.results import Target
 from pliant.benchmarks.runs import run_all
 from pliant.packing.scheduling.iteration_cost import LinearCost
@@ -99,9 +98,7 @@ class SloResult:
     def targets(self) -> list[Target]:
         """Return the targets: the median of the seeds, of the trace where it is worst."""
         best, most = ", ".join(RIVALS), LOADS[-1]
-        kept, borne = (
-            min(self.median(trace, most, OURS, False, name) for trace in TRACES) for name in ("kept", "borne")
-        )
+        kept, borne = (min(self.median(at, most, OURS, False, of) for at in TRACES) for of in ("kept", "borne"))
         return [
             *(
                 Target(f"goodput at {load:g}x, over the best of {best}", self.ratio(load), ">=", 1.4, "x")

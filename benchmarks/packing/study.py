@@ -14,13 +14,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
-import numpy as np
-
 from pliant.benchmarks.harness import Context, Measured, need
 from pliant.benchmarks.packing import vicuna
-from pliant.benchmarks.packing.forecasts import Foretold
 from pliant.benchmarks.packing.hardware import A100, LLAMA_13B, LLAMA_33B, Accelerator, LargeModel, Roofline, memory_of
-from pliant.benchmarks.packing.traces import Load, at_rate
+from pliant.benchmarks.packing.traces import Foretold, Load, at_rate
 from pliant.benchmarks.results import Target
 from pliant.benchmarks.runs import run_all
 from pliant.packing.scheduling.iteration_cost import IterationCost
@@ -28,7 +25,6 @@ from pliant.packing.scheduling.policy import POLICIES, Rules
 from pliant.packing.scheduling.request import Memory, Prompt
 from pliant.packing.scheduling.simulated import simulate, summary
 
-SLO = 0.1875  # seconds a token: an average reader's speed (S3, section 5.1)
 HOST_BYTES = 128e9
 RATE = 90.0  # requests/s
 PEAK = replace(A100, efficiency=1.0)
@@ -61,10 +57,8 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Seconds from arrival to the last token: mean, p50, p99. `token`: mean seconds a token once it runs."""
+    """What became of one load. `mean` and `p99`: seconds from arrival to the last token."""
 
-    model: str
-    load: str
     policy: str
     seed: int
     requests: int
@@ -72,15 +66,9 @@ class Row:
     rate: float  # requests/s
     tokens: float  # of outputs, a second
     mean: float
-    p50: float
     p99: float
-    token: float
-    within: float  # share of the requests that took at most SLO a token from their arrival on
-    preemptions: float  # a request
     recomputed: float  # tokens that were read again, over all that were read or made
-    swapped: float  # tokens moved to the host, over the same
     batch: float  # mean sequences an iteration
-    level: float  # of confidence, at the end
 
 
 def serve(job: Job) -> Row:
@@ -90,15 +78,9 @@ def serve(job: Job) -> Row:
     run = simulate(
         requests, {prompt.id: prompt.exact for prompt in requests}, rules, job.ground.memory, job.ground.steps
     )
-    total, read = summary(run), sum(fate.prompt for fate in run.fates)
-    return Row(
-        model=job.ground.name, load=job.load.name, policy=job.policy, seed=job.seed, requests=total.finished,
-        seconds=run.seconds, rate=total.sequences_per_second, tokens=total.tokens_per_second,
-        mean=total.completion, p50=total.p50, p99=total.p99, token=total.per_token,
-        within=float(np.mean([fate.ended - fate.arrival <= SLO * fate.generated for fate in run.fates])),
-        preemptions=total.preemptions / total.finished, recomputed=total.recomputed,
-        swapped=run.swapped / (run.generated + read + run.recomputed), batch=total.batch, level=run.safety,
-    )  # fmt: skip
+    total = summary(run)
+    speeds = total.sequences_per_second, total.tokens_per_second, total.completion, total.p99
+    return Row(job.policy, job.seed, total.finished, run.seconds, *speeds, total.recomputed, total.batch)
 
 
 def prompts(load: Load, foretold: Foretold) -> list[Prompt]:

@@ -21,8 +21,7 @@ import numpy as np
 from pliant.benchmarks import places
 from pliant.benchmarks.harness import Context, Measured, need
 from pliant.benchmarks.packing import traces
-from pliant.benchmarks.packing.forecasts import Foretold, foretold
-from pliant.benchmarks.packing.traces import Floats, Ints
+from pliant.benchmarks.packing.traces import Floats, Foretold, Ints, foretold
 from pliant.benchmarks.places import ALPACA, existing
 from pliant.flows import settings
 from pliant.packing.engine.model import PredictorModel
@@ -144,4 +143,4 @@ def vicuna(quantiles_NL: Floats) -> Foretold:
     requests = replace(recorded, prompt=np.ceil(prompts / per_token(known)).astype(np.int64))
     scores = np.log(quantiles_NL[rows, MEDIAN])
     fitted, kept = np.array_split(np.random.default_rng(SEED).permutation(len(rows)), 2)
-    return foretold("vicuna, trained on prompts", scores, requests, np.sort(fitted), np.sort(kept), CONTEXT)
+    return foretold(scores, requests, np.sort(fitted), np.sort(kept), CONTEXT)

@@ -27,11 +27,7 @@ FOR_EVER = "for ever"
 ATTEMPTS = 4  # of a request whose client sends again: 3 times more
 BUSY = 0.6  # share of the front door's time that requests at the capacity take
 BURST, BURST_SECONDS, BURST_DEADLINES = 10.0, 3.0, 3.0  # times the capacity; at least so long, in seconds, in deadlines
-DISTURBANCES = ("a burst", "pauses")
-CALM = 0.7  # times the capacity, around a disturbance
-PAUSED = 10.0  # seconds in which every launch is paused for a deadline
 AGAIN = 0.001  # seconds on the way until the request of a client that never gives up is there again
-WINDOW, BACK = 5.0, 0.95  # deadlines over which what is earned is looked at; share of what was earned before
 POINTS = 100  # of time at which a world that changes is looked at
 LONGEST, SHORTEST = 4.0, 0.25  # the load of a slow device lasts longer, that of a fast one less long, by at most this
 
@@ -87,10 +83,6 @@ class Clients:
         course = Course(world, seed)
         return simulate(scheduler, self.sent.values(), execute, course=course, door=self.door, retry=self.retry)
 
-    def offered(self, earned: Mapping[int, float]) -> list[tuple[float, float, float]]:
-        """Return when each request came, what it earned (by its id; 0 if it is not there) and what it could have."""
-        return [(request.arrival, earned.get(id, 0.0), request.utility) for id, request in self.sent.items()]
-
 
 def crowd(load: Iterable[Request], clients: str, capacity: float, admit: Admit | None = None) -> Clients:
     """Return the clients of a load. `capacity`: requests a second of the true device; `admit`: see `FrontDoor`."""
@@ -120,26 +112,24 @@ def _again(sent: dict[int, Request], first: dict[int, int], most: float) -> Retr
     return retry
 
 
-Earned = Iterable[tuple[float, float, float]]
-"""When each request came, what it earned, each question once, and what it could have."""
-Play = Callable[[str, World, Sequence[Segment], float, int, str], Earned]
-"""From policy, world, load, the requests a second of the true device, seed and the kind of clients."""
+Play = Callable[[str, World, Sequence[Segment], float, int, str], float]
+"""From policy, world, load, the requests a second of the true device, seed and the kind of clients to what was earned in
+time, each question once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contestant:
     """A system in virtual time; times in seconds. `rivals`: the policies that do nothing clever.
 
-    `deadline`: typical, from arrival to deadline; `seconds`: of a load, as `worlds` wants them; `calm`: of the load around a
-    disturbance; `loads`: times the capacity of the true device: one that is 8 times slower is offered an eighth; `batch`:
-    requests of a launch at the capacity; `rate`: requests a second of the device by the profile.
+    `deadline`: typical, from arrival to deadline; `seconds`: of a load, as `worlds` wants them; `loads`: times the capacity
+    of the true device: one that is 8 times slower is offered an eighth; `batch`: requests of a launch at the capacity;
+    `rate`: requests a second of the device by the profile.
     """
 
     ours: str
     rivals: tuple[str, ...]
     deadline: float
     seconds: float
-    calm: float
     loads: tuple[float, ...]
     batch: float
     rate: Callable[[], float]
@@ -151,33 +141,4 @@ class Contestant:
         true = capacity(world, self.seconds, self.batch / self.rate())
         rate, seconds = true * self.rate(), lasting(world, self.seconds, true)
         parts = segments(load * rate, seconds, clients, rate, self.deadline)
-        earned = self.play(policy, world, parts, rate, seed, clients)
-        return sum(got for _, got, _ in earned) / sum(part.seconds for part in parts)
-
-    def recovery(self, policy: str, seed: int, disturbance: str) -> float:
-        """Return the deadlines until as much as before is earned: after a burst, or after `PAUSED` seconds of pauses."""
-        rate = self.rate()
-        if disturbance == DISTURBANCES[0]:
-            world, parts = World("burst"), segments(CALM * rate, self.calm, "burst", rate, self.deadline)
-        else:
-            parts = [Segment(CALM * rate, of) for of in (self.calm / 4, PAUSED, self.calm * 3 / 4)]
-            pausing = (parts[0].seconds, parts[0].seconds + PAUSED)
-            world = World("pauses", pause=1.0, pause_seconds=self.deadline, pausing=pausing)
-        since = parts[0].seconds
-        earned = self.play(policy, world, parts, rate, seed, "patient")
-        return back(earned, since, since + parts[1].seconds, self.deadline)
-
-
-def back(earned: Earned, since: float, end: float, deadline: float) -> float:
-    """Return the deadlines from the end of a disturbance until as much as before it is earned, infinite for never.
-
-    `earned`: when each request came, what it earned and what it could have. The requests that came in a window of
-    `WINDOW` deadlines must earn `BACK` of the share that those before `since` did.
-    """
-    at_N, got_N, offered_N = np.array(sorted(earned)).T
-    usual = got_N[at_N < since].sum() / offered_N[at_N < since].sum()
-    for begin in at_N[at_N >= end]:
-        window_N = (at_N >= begin) & (at_N < begin + WINDOW * deadline)
-        if got_N[window_N].sum() >= BACK * usual * offered_N[window_N].sum():
-            return float(begin - end) / deadline
-    return math.inf
+        return self.play(policy, world, parts, rate, seed, clients) / sum(part.seconds for part in parts)

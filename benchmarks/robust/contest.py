@@ -7,7 +7,7 @@ virtual time. A cell of the map compares ours with each rival seed by seed; the 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 from pliant import systems
 from pliant.benchmarks.harness import Context, Measured, table
 from pliant.benchmarks.results import Target
-from pliant.benchmarks.robust.clients import CLIENTS, DISTURBANCES, Contestant
+from pliant.benchmarks.robust.clients import CLIENTS, Contestant
 from pliant.benchmarks.runs import run_all
 from pliant.progress import Progress, silent
 from pliant.protocol import Action, Answer, Arrived, Drop, Event, Finished, Launch, Request
@@ -78,7 +78,6 @@ class FirstCome:
 MEDIAN, WORST = 0.97, 0.9  # of the best rival's value: the median over seeds, the worst seed
 SEEDS, QUICK_SEEDS = 9, 3
 PROCESSES = 2
-RECOVERED = 10.0  # typical deadlines after a disturbance until the goodput is back
 EVERYTHING = "everything at once"
 """The world in which, beside the true one, clients are not only patient."""
 
@@ -105,7 +104,7 @@ class Compared:
 
 
 def robust(system: str, context: Context) -> Measured:
-    """Measure a system's map, how soon it is back after disturbances, and targets of its own, if there are any."""
+    """Measure a system's map, and targets of its own, if there are any."""
     count = context.seeds or (SEEDS if context.full else QUICK_SEEDS)
     with context.stage(f"{system} in worlds that differ from its profile") as progress:
         compared = measure(system, count, progress, PROCESSES)
@@ -113,17 +112,12 @@ def robust(system: str, context: Context) -> Measured:
     patient = [each for each in compared if each.cell.clients == CLIENTS[0]]
     table(title, *map_of(patient))
     table(f"{title}, other clients", *map_of([each for each in compared if each not in patient]))
-    jobs = [(system, disturbance, seed) for disturbance in DISTURBANCES for seed in range(count)]
-    values = iter(run_all(_recovery, jobs, PROCESSES, silent))
-    recovered = {disturbance: [next(values) for _ in range(count)] for disturbance in DISTURBANCES}
-    back = [(after, f"{np.median(of):.2f}", f"{max(of):.2f}") for after, of in recovered.items()]
-    table(f"{system}: deadlines until it is back after", ["disturbance", "median", "most"], back)
-    measured = targets(compared, recovered)
+    measured = targets(compared)
     if (own := contestant(system).own_targets) is not None:
         with context.stage(f"{system}: targets of its own") as progress:
             measured += own(count, progress)
     places = [asdict(c.cell) | {k: v for k, v in asdict(c).items() if k != "cell"} for c in compared]
-    return measured, {"seeds": count, "map": places, "recoveries": recovered}
+    return measured, {"seeds": count, "map": places}
 
 
 def contestant(system: str) -> Contestant:
@@ -171,23 +165,13 @@ def _compared(cell: Cell, rivals: Sequence[str], value_PS: Any) -> Compared:
     return Compared(cell, rivals[best], float(median_R[best]), float(ratio_RS.min()), float(np.median(ours_S)))
 
 
-def _recovery(job: tuple[str, str, int]) -> float:
-    system, disturbance, seed = job
-    offered = contestant(system)
-    return offered.recovery(offered.ours, seed, disturbance)
-
-
-def targets(compared: Sequence[Compared], recoveries: Mapping[str, Sequence[float]]) -> list[Target]:
-    """Return the targets of one system's map. `recoveries`: deadlines until it was back, a seed each, by disturbance."""
+def targets(compared: Sequence[Compared]) -> list[Target]:
+    """Return the targets of one system's map."""
     system = compared[0].cell.system
     least, worst = min(c.median for c in compared), min(c.worst for c in compared)
     return [
         Target(f"{system}: over doing nothing clever, least median", least, ">=", MEDIAN, "x"),
         Target(f"{system}: the same, worst seed", worst, ">=", WORST, "x"),
-        *(
-            Target(f"{system}: deadlines after {disturbance} until it is back, most", max(of), "<=", RECOVERED)
-            for disturbance, of in recoveries.items()
-        ),
     ]
 
 

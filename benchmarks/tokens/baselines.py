@@ -17,10 +17,10 @@ import numpy as np
 from rich.console import Console
 
 from pliant.benchmarks.harness import Context, Measured
-from pliant.benchmarks.load_generator import Example, Reply, in_turns, replay
+from pliant.benchmarks.load_generator import Example, Reply, in_turns
 from pliant.benchmarks.results import Target
 from pliant.benchmarks.tokens.demo import champion, print_table
-from pliant.benchmarks.tokens.replay import ADAPTIVE, ReplayConfig, Replayed, address, compare, test_examples
+from pliant.benchmarks.tokens.replay import ADAPTIVE, FIXED, ReplayConfig, Replayed, address, compare, test_examples
 from pliant.errors import InputError
 from pliant.protocol import JournalEntry, Request
 from pliant.simulator import simulate
@@ -29,11 +29,11 @@ from pliant.tokens.policies import make
 from pliant.tokens.scheduler import Knowledge
 from pliant.tokens.scheduler import knowledge as tokens_knowledge
 from pliant.tokens.simulated import ReferenceConfig, SimulatedDevice, kinds
-from pliant.workload import RequestKind, poisson, requests
+from pliant.workload import poisson, requests
 
+POLICIES = {FIXED: {"policy": "pets"}, ADAPTIVE: {"policy": "default"}}
 MOST = 16.0  # times the capacity: the greatest overload tried to make a long queue
 BATCH = AdaptiveConfig().max_batch  # requests
-SECONDS = 60.0  # of the load at a third of the capacity
 
 Pool = Mapping[str, Sequence[Example]]
 
@@ -46,7 +46,7 @@ def baselines(context: Context) -> Measured:
     if not context.smallest:
         reference, replays = ReferenceConfig(seconds=10.0 if context.full else 4.0), list[Replayed]()
         for seed in range(3 if context.full else 1):
-            replays.append(compare(address, pool, ReplayConfig(seed=seed, reference=reference), context.stage))
+            replays.append(compare(POLICIES, pool, ReplayConfig(seed=seed, reference=reference), context.stage))
             print_table(Console(), replays[-1])
         loud, quiet = (float(np.mean([replay.ratio(half) for replay in replays])) for half in (True, False))
         targets = [
@@ -55,21 +55,13 @@ def baselines(context: Context) -> Measured:
             Target("requests without any answer, both replays", sum(r.unanswered() for r in replays), "<=", 0),
         ]
         details["replays"] = [replay.plain() for replay in replays]
-    with address(ADAPTIVE) as url:
+    with address("default") as url:
         with context.stage("overhead, one in flight") as progress:
             tasks = list(pool)
             load = [Request(i, 0.0, 5.0, tasks[i % len(tasks)]) for i in range(context.choose(1000, 5000, 500))]
             single = _overhead(asyncio.run(in_turns([url], load, pool, progress))[0])
         targets.append(Target("overhead, one in flight, median", 1000 * single["p50"], "<=", 3.0, "ms"))
         details["one_in_flight"] = single
-        if not context.smallest:
-            rate, rng = replays[0].capacity / 3, np.random.default_rng(1)
-            with context.stage("overhead at a third of capacity") as progress:
-                load = requests(poisson(rate, SECONDS, rng), [RequestKind(task, 5.0, 1.0) for task in pool], rng)
-                third = _overhead(asyncio.run(replay(url, load, pool, progress=progress)))
-            name = f"overhead at a third of capacity, p99 over {SECONDS:.0f} s"
-            targets.append(Target(name, 1000 * third["p99"], "<=", 15.0, "ms"))
-            details |= {"rate": rate, "third_of_capacity": third}
     with context.stage("scheduler in the simulator") as progress:
         rate_of = event_rate(tokens_knowledge(bundle.profile, bundle.tasks))
         progress(1, 1)

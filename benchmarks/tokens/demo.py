@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from pliant.benchmarks.demo.run import Comparison, keep
 from pliant.benchmarks.tokens.replay import (
     ADAPTIVE,
+    FIXED,
     HALVES,
-    HEADINGS,
+    Options,
     ReplayConfig,
     Replayed,
     compare,
     live_bundle,
-    rows,
     test_examples,
-    together,
 )
 from pliant.flows import settings
 from pliant.flows.run import run_flow
@@ -75,13 +72,12 @@ def demo(project: Settings, console: Console) -> Comparison:
     # Imported late: Prefect reads its settings at import, and `with_prefect` prepares them.
     from pliant.flows.progress import stage
 
-    with ExitStack() as stack:
-        with stage("endpoints") as progress:
-            endpoint = stack.enter_context(together(progress))
-        replayed = compare(endpoint, test_examples(live_bundle()), SHORT, stage)
+    options: Options = {FIXED: {"policy": "default", "gamma": 0}, ADAPTIVE: {"policy": "default"}}
+    replayed = compare(options, test_examples(live_bundle()), SHORT, stage)
     print_table(console, replayed)
     ratios = {f"utility_ratio.{half}": replayed.ratio(loud) for half, loud in HALVES.items()}
-    picture = keep(project, "tokens", replayed.seen(), ratios, replayed.plain())
+    seen = {policy: replayed.compared.seen(policy) for policy in replayed.compared.turns}
+    picture = keep(project, "tokens", seen, ratios, replayed.plain())
     console.print(f"\nThe picture of this run: {picture}")
     reason = "Where merging tokens hardly makes a batch faster, or costs many right answers, there is little to win."
     return Comparison("utility on the loud half, over the same scheduler at gamma 0", replayed.ratio(True), reason)
@@ -89,15 +85,12 @@ def demo(project: Settings, console: Console) -> Comparison:
 
 def print_table(console: Console, replayed: Replayed) -> None:
     console.print(
-        f"The endpoint serves {replayed.capacity:.0f} requests/s at gamma 0; the load runs from half to twice that, "
+        f"The endpoint serves {replayed.compared.bears:.0f} requests/s at gamma 0; the load runs from half to twice that, "
         f"{len(replayed.load.requests)} requests. Above 0 gamma is how many tokens the model adds, below 0 how many it "
         "merges away in every layer (at most half of them). Utility is the number of right answers in time, each times what "
         "its request says it is worth. "
         "The loud half are the requests that came while the load was above what gamma 0 serves."
     )
-    table = Table(*HEADINGS)
-    for row in rows(replayed):
-        table.add_row(*row, style="bold" if row[1] == ADAPTIVE else "")
-    console.print(table)
+    console.print(replayed.table())
     ratios = f"{replayed.ratio(True):.2f}x on the loud half, {replayed.ratio(False):.2f}x on the quiet half"
     console.print(f"Adaptation earns [bold]{ratios}[/bold] of what the same scheduler earns at gamma 0.")

@@ -12,34 +12,27 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from pliant.benchmarks.harness import Context, Measured
 from pliant.benchmarks.results import Target
 from pliant.benchmarks.runs import seconds_of
+from pliant.benchmarks.tokens.demo import champion
 from pliant.device import threads as torch_threads
-from pliant.flows import settings
-from pliant.flows.tokens.champions import load_champion
-from pliant.tokens.artifact import GAMMAS, Backbone, Head, Task
-from pliant.tokens.model import create_vit
+from pliant.tokens.artifact import GAMMAS, Backbone, Task
 from pliant.tokens.runtime import Payload, TokensRuntime, load_model, normaliser
-from pliant.training.tokens.foundation import FoundationConfig
-from pliant.training.tokens.task import TaskConfig
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
 ROUNDS = (3, 15)  # at least and at most
 
 
 def kernels_of_vit(context: Context) -> Measured:
-    """Measure the champion's model, or one of the flow's sizes with random weights where there is none.
+    """Measure the champion's model.
 
     Quick takes at most about 50 seconds, whatever the backbone; full about five minutes. Batches too slow are left out.
     """
-    bundle = load_champion(settings.read())
-    backbone, tasks = (bundle.backbone, bundle.tasks) if bundle else untrained()
-    rows = list[dict[str, Any]]()
+    bundle, rows = champion(context.full), list[dict[str, Any]]()
     with context.stage("kernels") as progress, torch_threads(1), torch.inference_mode():
-        pair = _Pair(backbone, tasks)
+        pair = _Pair(bundle.backbone, bundle.tasks)
         difference = pair.difference()
         for number, batch in enumerate(BATCHES):
             timed = pair.rows(batch, (280 if context.full else 40) / len(BATCHES))
@@ -52,35 +45,7 @@ def kernels_of_vit(context: Context) -> Measured:
         Target("gamma 0 against plain timm, images/s, median over batches", median, ">=", 0.97, "x"),
         Target("gamma 0 against plain timm, largest difference of features", difference, "<=", 1e-5),
     ]
-    return targets, {"rows": rows, "difference": difference, "threads": 1, "backbone": backbone.source}
-
-
-def untrained() -> tuple[Backbone, list[Task]]:
-    """Return a backbone and tasks of the flow's sizes with random weights: what they are does not matter to the time."""
-    size, gammas = FoundationConfig(), (0, *TaskConfig().gammas)
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        state = create_vit(size.architecture, size.options).state_dict()
-    rng = np.random.default_rng(0)
-    width, depth = int(size.options["embed_dim"]), int(size.options["depth"])
-
-    def drawn(*shape: int) -> NDArray[np.float32]:
-        return rng.normal(0.0, 0.02, shape).astype(np.float32)
-
-    weights = {name: tensor.numpy() for name, tensor in state.items()}
-    pixels = int(size.options["img_size"])
-    backbone = Backbone(size.architecture, size.options, pixels, (0.5,) * 3, (0.25,) * 3, "random weights", weights)
-    task = Task(
-        name="random",
-        classes=tuple(map(str, range(10))),
-        backbone="random weights",
-        heads={gamma: Head(drawn(10, width), drawn(10)) for gamma in gammas},
-        prompts={gamma: drawn(depth, gamma, width) for gamma in gammas if gamma},
-        accuracy=dict.fromkeys(GAMMAS, 0.1),
-        test_accuracy=dict.fromkeys(GAMMAS, 0.1),
-        data="none",
-    )
-    return backbone, [task]
+    return targets, {"rows": rows, "difference": difference, "threads": 1, "backbone": bundle.backbone.source}
 
 
 class _Pair:

@@ -8,6 +8,7 @@ tests/pliant/tokens.
 from __future__ import annotations
 
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -31,11 +32,11 @@ REPEATS = 5
 
 
 def planner(context: Context) -> Measured:
-    """Judge medians of plans for one device; the slower kind of queue counts."""
+    """Judge medians of plans; the slower kind of queue counts."""
     with context.stage("planner") as progress:
         timings = measure(100 if context.full else 10)
         progress(1, 1)
-    slowest = {n: max(t["median"] for t in timings if (t["batches"], t["devices"]) == (n, 1)) for n in LIMITS}
+    slowest = {n: max(t["median"] for t in timings if t["batches"] == n) for n in LIMITS}
     targets = [Target(f"time per plan, {n} batches", slowest[n], "<=", limit, "ms") for n, limit in LIMITS.items()]
     return targets, {"timings": timings}
 
@@ -43,24 +44,20 @@ def planner(context: Context) -> Measured:
 def measure(queues: int, seed: int = 0) -> list[dict[str, Any]]:
     """Return the milliseconds of one thread of plans for so many queues of each kind, over all queues and repeats.
 
-    `patient`: up to a second more to all deadlines: more choices stay possible, so the frontier is longer; `views`: of what
-    the planner is given of the batches. Timings are only as quiet as the machine.
+    `patient`: up to a second more to all deadlines: more choices stay possible, so the frontier is longer. Timings are only
+    as quiet as the machine.
     """
     rng, known, timings = np.random.default_rng(seed), profile(FIGURE_4B), []
     seconds_GN = known.latency.dense(BatchingConfig().max_batch)
-    kinds = [(n, 1, patient) for patient in (False, True) for n in (8, 16, 32, 64)] + [(32, 4, False)]
-    for batches, devices, patient in kinds:
-        planning, viewing = list[float](), list[float]()
+    for patient, batches in product((False, True), LIMITS):
+        planning = list[float]()
         for _ in range(queues):
             waiting = values(gathered(rng, batches), known, rng.uniform(0.0, 1.0) if patient else 0.0)
-            view = partial(lambda waiting: [planned_batch(*batch) for batch in waiting], waiting)
-            planned = partial(plan, view(), seconds_GN, [0.02 * device for device in range(devices)], BUCKET)
+            planned = partial(plan, [planned_batch(*batch) for batch in waiting], seconds_GN, [0.0], BUCKET)
             # The first time warms the caches up and does not count.
             planning += [seconds_of(planned) for _ in range(REPEATS + 1)][1:]
-            viewing += [seconds_of(view) for _ in range(REPEATS + 1)][1:]
         median, p99 = map(float, 1e3 * np.percentile(planning, (50, 99)))
-        kind = {"batches": batches, "devices": devices, "patient": patient}
-        timings.append({**kind, "median": median, "p99": p99, "views": 1e3 * float(np.median(viewing))})
+        timings.append({"batches": batches, "patient": patient, "median": median, "p99": p99})
     return timings
 
 

@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from pliant.benchmarks.robust import contest
-from pliant.benchmarks.robust.clients import Contestant, Earned, crowd
+from pliant.benchmarks.robust.clients import Contestant, crowd
 from pliant.latency import LatencyTable
 from pliant.protocol import Answer, Finished, Launch, Scheduler
 from pliant.tokens.artifact import RateRule
@@ -56,8 +56,8 @@ def rate() -> float:
     return BATCH / TABLE.at(0, BATCH)
 
 
-def play(policy: str, world: World, parts: Sequence[Segment], true: float, seed: int, clients: str) -> Earned:
-    """Return the expected utility of each request that was answered in time."""
+def play(policy: str, world: World, parts: Sequence[Segment], true: float, seed: int, clients: str) -> float:
+    """Return the expected utility of all requests that were answered in time."""
     rng = np.random.default_rng(seed)
     those = crowd(requests(piecewise(parts, rng), KINDS, rng), clients, true)
 
@@ -70,9 +70,9 @@ def play(policy: str, world: World, parts: Sequence[Segment], true: float, seed:
     gamma_of = {id: launch.setting for launch in launches for id in launch.requests}
     in_time = those.answered(action.request for action in actions if isinstance(action, Answer))
     sent = those.sent
-    return those.offered({id: sent[id].utility * ACCURACY[sent[id].task][gamma_of[id]] for id in in_time})
+    return sum(sent[id].utility * ACCURACY[sent[id].task][gamma_of[id]] for id in in_time)
 
 
-CONTESTANT = Contestant(OURS, tuple(RIVALS), DEADLINE, SECONDS, 2 * SECONDS, (0.5, 1.0, 2.0), BATCH, rate, play)
+CONTESTANT = Contestant(OURS, tuple(RIVALS), DEADLINE, SECONDS, (0.5, 1.0, 2.0), BATCH, rate, play)
 in_worlds = partial(contest.robust, "tokens")
 """The part of `pliant bench robust`."""

@@ -2,7 +2,7 @@
 
 Blocks of 60 recorded values (a request a second) are drawn again and again, in the order inside a block in which they came,
 so that what belongs together stays together. The daily course prefers blocks of larger values by day and of smaller ones by
-night; how far it moves the odds of "at least x" is measured, and said beside the tolerance. A load is drawn as whole days.
+night. A load is drawn as whole days.
 Each stream has the part of the system's budget that `SystemWatch` would give it, and is learnt in its first observations,
 whatever time of day they happen to have.
 
@@ -94,7 +94,6 @@ class QuietMonths:
     observations: int  # of a run
     runs: tuple[int, ...]
     evidence: float  # the most of all runs, over the threshold
-    odds: float  # the largest factor by which a share above an edge differed between two hours of the course
     tolerance: float
 
 
@@ -124,7 +123,7 @@ def measure(
 
 def _months(job: tuple[Recording, float, int, int]) -> QuietMonths:
     item, alpha, runs, days = job
-    stream, alarms, most, odds, size = item.stream(alpha), [], 0.0, np.nan, 0
+    stream, alarms, most, size = item.stream(alpha), [], 0.0, 0
     each = SIZE if item.course else 1  # observations of a block; of a load one block a value
     values = item.values if item.sequence else np.random.default_rng(0).permutation(item.values)
     places = values.astype(int) if item.binning.labels else np.searchsorted(item.binning.edges, values, side="right")
@@ -143,9 +142,7 @@ def _months(job: tuple[Recording, float, int, int]) -> QuietMonths:
         most = max(most, float(course.max()) / threshold(stream))
         if (course >= threshold(stream)).any():
             alarms.append(run)
-        if run == 0 and item.course:
-            odds = odds_moved(counts, item.binning.ordered)
-    return QuietMonths(item.system, item.name, size, tuple(alarms), most, odds, item.tolerance)
+    return QuietMonths(item.system, item.name, size, tuple(alarms), most, item.tolerance)
 
 
 def course_blocks(blocks: NDArray[np.int64], days: int, rng: np.random.Generator) -> NDArray[np.intp]:
@@ -162,14 +159,3 @@ def course_blocks(blocks: NDArray[np.int64], days: int, rng: np.random.Generator
         weights = np.exp(COURSE * np.sin(2 * np.pi * (hour + start) / 24) * np.clip(scores, -3, 3))
         choices[hour] = rng.choice(len(blocks), (days, 60), p=weights / weights.sum())
     return choices.transpose(1, 0, 2).ravel()
-
-
-def odds_moved(counts: NDArray[np.int64], ordered: bool) -> float:
-    """Return the largest factor between the odds of two hours of the day, of shares of 5% to 95%."""
-    hours = counts.reshape(-1, 24, 60, counts.shape[1]).sum((0, 2))  # [hour, bin]
-    shares = hours / hours.sum(1, keepdims=True)
-    if ordered:
-        shares = np.cumsum(shares[:, ::-1], axis=1)[:, ::-1]
-    kept = shares[:, (shares.mean(0) > 0.05) & (shares.mean(0) < 0.95)]
-    odds = kept / (1 - kept)
-    return float((odds.max(0) / odds.min(0)).max()) if kept.size else 1.0

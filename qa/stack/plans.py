@@ -31,7 +31,7 @@ from PIL import Image, ImageFilter
 from pliant.benchmarks.bins import story as bins_story
 from pliant.benchmarks.bins.demo import held_out
 from pliant.benchmarks.cascade.demo import OVERRIDES as CASCADE
-from pliant.benchmarks.cascade.replay import TextExample
+from pliant.benchmarks.cascade.demo import TextExample
 from pliant.benchmarks.demo.story_load import Mix, Said, Speech
 from pliant.benchmarks.load_generator import Example, examples
 from pliant.benchmarks.packing.demo import OVERRIDES as PACKING

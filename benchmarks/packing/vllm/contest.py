@@ -42,16 +42,15 @@ PAGES = 65  # hold about 14 sequences
 CONTEXT, LIMIT, LONGEST = 512, 160, 160  # tokens: of a sequence, of an output, of a prompt
 WARM = 2  # requests that are not measured
 CLEARLY = 0.97  # of a mean completion: a smaller one is taken for more than noise
-WITHIN = (2.0, 4.0)  # times the unloaded time within which an answer is good
+WITHIN = 4.0  # times the unloaded time within which an answer is good
+GOOD = f"good {WITHIN:g}x"
 OUR_SETTING, BEST_OF_GRID = Setting(64, 512), Setting(16, 512)
 GRID = (
     *(Setting(sequences, tokens) for sequences in (16, 64) for tokens in (256, 512, 1024)),
     *(Setting(64, tokens, chunked=False) for tokens in (512, 1024)),
 )
 LESS = {"mean": "mean completion", "first": "mean time to first token", "p99": "p99 completion"}
-MORE = {"tokens": "tokens/s"} | {
-    f"good {times:g}x": f"answers/s within {times:g}x of the unloaded time" for times in WITHIN
-}
+MORE = {"tokens": "tokens/s", GOOD: f"answers/s within {WITHIN:g}x of the unloaded time"}
 """Figures of which less, and of which more, is better."""
 
 
@@ -69,12 +68,7 @@ class Load:
 
     def limits(self) -> dict[str, float]:
         """Return figure -> what ours over vLLM's is to be at most, or at least where more is better."""
-        if math.isinf(self.factor):
-            return {"tokens": 1.05}
-        if self.factor < 1.0:
-            return {"tokens": 0.99, "mean": 1.01}
-        good = {f"good {times:g}x": 1.3 for times in WITHIN}
-        return ({"mean": 0.7, "first": 0.7, "p99": 1.1} if self.factor < 1.5 else {}) | good
+        return ({"mean": 0.7, "first": 0.7, "p99": 1.1} if self.factor < 1.5 else {}) | {GOOD: 1.3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +84,9 @@ class VllmConfig:
 
 
 QUICK = VllmConfig(
-    (Load(math.inf, 120, "at once"), Load(0.5, 40), Load(1.2, 240), Load(1.5, 240)), (BEST_OF_GRID,)
+    (Load(1.2, 240), Load(1.5, 240)), (BEST_OF_GRID,)
 )  # at 1.5 times the capacity as many wait after 200 requests as after 400 at 1.2 times
-FULL_LOADS = (
-    *(Load(math.inf, 120, "at once"), Load(0.5, 60), Load(1.2, 400), Load(1.5, 400)),
-    *(Load(1.2, 240, "bursty"), Load(1.5, 240)),
-)
+FULL_LOADS = (Load(1.2, 400), Load(1.5, 400), Load(1.2, 240, "bursty"))
 FULL = VllmConfig(FULL_LOADS, GRID, repeats=5, alone=20, decisions=DecisionConfig(steps=3000))
 
 
@@ -103,8 +94,8 @@ FULL = VllmConfig(FULL_LOADS, GRID, repeats=5, alone=20, decisions=DecisionConfi
 class Row:
     """One load at one contender in one repeat. `differing`: texts that are not those of the first run of vLLM's own.
 
-    `figures`: mean, p99, first (seconds from the planned arrival), tokens, rate, good within WITHIN (a second, from the
-    first arrival to the last end), and sustained: answers a second without the beginning and the emptying at the end.
+    `figures`: mean, p99, first (seconds from the planned arrival), tokens, good within WITHIN (a second, from the first
+    arrival to the last end), and sustained: answers a second without the beginning and the emptying at the end.
     """
 
     load: str
@@ -164,9 +155,8 @@ def figures(replies: Sequence[Reply], unloaded: Unloaded) -> dict[str, float]:
         "p99": float(np.quantile(seconds, 0.99)),
         "first": float(np.mean([reply.first for reply in replies])),
         "tokens": sum(len(reply.tokens) for reply in replies) / lasted,
-        "rate": len(replies) / lasted,
         "sustained": sustained([reply.ended for reply in replies]) or len(replies) / lasted,
-        **{f"good {times:g}x": float((seconds <= times * limits).sum()) / lasted for times in WITHIN},
+        GOOD: float((seconds <= WITHIN * limits).sum()) / lasted,
     }
 
 

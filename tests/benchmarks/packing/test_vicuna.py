@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.stats import kendalltau
 
 from pliant.benchmarks.packing.vicuna import cached, crossed, missing, vicuna
 from pliant.packing.scheduling.forecast import MEDIAN, QUANTILES
@@ -29,11 +30,14 @@ def test_no_prompt_is_predicted_by_a_predictor_that_was_trained_with_it():
     assert not crossed(prompts, np.arange(101), train).any()
 
 
+def furthest_off(forecasts) -> float:
+    """Return by how much the share of outputs at or below a forecast quantile is off at most."""
+    below = forecasts.lengths.output[:, None] <= forecasts.forecasts_NL
+    return float(np.abs(below.mean(axis=0) - QUANTILES).max())
+
+
 def test_conditional_quantiles_cover_what_they_say_on_rows_they_were_not_fitted_on():
-    quality = with_forecasts(8000).quality
-    assert np.abs(np.array(quality.coverage) - QUANTILES).max() < 0.03
-    assert quality.tau > 0.3 and quality.pinball < 0.9 * quality.constant
-    assert 0 < quality.majority <= quality.accuracy + 0.05
+    assert furthest_off(with_forecasts(8000)) < 0.03
 
 
 @needs_data
@@ -41,7 +45,7 @@ def test_vicunas_forecasts_know_something_of_its_lengths_and_not_too_much(tmp_pa
     """The reference answers' own lengths, which no predictor knows, have a tau of 0.55 with Vicuna's."""
     found = vicuna(cached(tmp_path, train=by_characters, way="by characters"))
     assert len(found.buckets) == 5000 and found.context == 2048
-    assert 0.0 < found.quality.tau < 0.55 and found.quality.majority == pytest.approx(0.80, abs=0.02)
-    assert np.abs(np.array(found.quality.coverage) - QUANTILES).max() < 0.03
+    assert 0.0 < kendalltau(found.forecasts_NL[:, MEDIAN], found.lengths.output).statistic < 0.55
+    assert furthest_off(found) < 0.03
     assert found.lengths.prompt.mean() == pytest.approx(20, abs=5)
     assert (np.diff(found.forecasts_NL, axis=1) >= 0).all() and MEDIAN == 3

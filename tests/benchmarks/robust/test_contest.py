@@ -12,10 +12,9 @@ def test_the_rival_that_does_best_counts_and_the_worst_seed_of_all_is_beside_it(
     values = np.array([[1.0, 2.0, 3.0], [1.0, 1.0, 1.0], [2.0, 2.0, 2.0], [0.0, 0.0, 0.0]])
     compared = contest._compared(Cell("tokens", "a world", 1.0), ("weak", "strong", "nothing"), values)
     assert (compared.rival, compared.median, compared.worst, compared.ours) == ("strong", 1.0, 0.5, 2.0)
-    median, worst = contest.targets([compared], {})
+    median, worst = contest.targets([compared])
     assert median.met
     assert not worst.met
-    assert [target.met for target in contest.targets([compared], {"pauses": [3.0, 11.0]})] == [True, False, False]
 
 
 def test_what_is_measured_is_a_comparison_on_the_same_arrivals_and_comes_out_the_same_again() -> None:

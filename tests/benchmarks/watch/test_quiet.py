@@ -16,11 +16,10 @@ SCORES = Recording("bins", "score", VALUES, linear(-4, 4))
 LABELS = Recording("tokens", "class", np.arange(6000.0) % 4, classes("0123"))
 
 
-def test_quiet_days_raise_no_alarm_and_the_course_is_measured():
+def test_quiet_days_raise_no_alarm():
     for result in quiet.measure([SCORES, LABELS], runs=2, days=2):
         assert result.runs == ()
         assert result.observations == 2 * 86_400
-        assert 1.0 < result.odds < 1.5
 
 
 @pytest.mark.parametrize("bins", [classes("01234"), linear(0, 5, 32)])
