@@ -26,11 +26,6 @@ import jsonschema_rs
 import pytest
 import schemathesis
 
-from pliant.errors import InputError
-from pliant.flows import config
-from pliant.flows.bins.config import BinsFlowConfig
-from pliant.flows.cascade.config import CascadeFlowConfig
-from pliant.flows.tokens.config import TokensFlowConfig
 from pliant.serving.packing.engine.observed import observed_path
 from qa.attacks.attackers import under_attack
 from qa.targets import exchange, say
@@ -146,22 +141,6 @@ def test_09_what_is_wrong_is_an_error_of_the_client_and_changes_nothing(tokens, 
     say(f"{len(answers)} requests; {wrong[:3]}")
     targets.at_most("answers that are no 4xx", len(wrong), 0)
     targets.at_most("pins", len(call(tokens, "GET", "/v1/status")[1]["pins"]), 0)
-
-
-def test_09_a_flow_refuses_bad_names_of_tasks(targets):
-    accepted = []
-    for name in NAMES:
-        for kind, values in (
-            (TokensFlowConfig, {"data": [f"{name}=digits:digit"]}),
-            (CascadeFlowConfig, {"tasks": [{"name": name}]}),
-            (CascadeFlowConfig, {"levels": [{"name": name}]}),
-            (BinsFlowConfig, {"streams": [{"name": name}]}),
-        ):
-            with suppress(InputError):
-                config.read(kind, overrides=values)
-                accepted.append((kind.__name__, name))
-    say(f"{4 * len(NAMES)} settings with bad names; {accepted[:5]}")
-    targets.at_most("bad names accepted", len(accepted), 0)
 
 
 @pytest.mark.parametrize("system", WORLDS)
