@@ -49,7 +49,7 @@ def test_a_run_outlasts_postgres_and_clients_notice_nothing(moment, servers, tmp
     with (
         running(own, tmp_path) as service,
         connect(service.url) as client,
-        asking(service.url, ("POST", "/predict", b'{"inputs": "a dog"}'), clients=1, pause=0.1) as client,
+        asking(service.url, ("POST", "/predict", b'{"inputs": "a dog"}'), clients=1, pause=0.1) as others,
     ):
         (tmp_path / f"hold-{moment}").touch()
         run = prefect.start(deployment, folder=str(tmp_path), seed=before)
@@ -62,7 +62,7 @@ def test_a_run_outlasts_postgres_and_clients_notice_nothing(moment, servers, tmp
         ended = {each["id"]: each for each in await_run(prefect, deployment, ENDED, before + 1)}
         assert ended[run]["state_type"] == "COMPLETED", logs()
         until(lambda: client.get("/status").json()["release"] == first.number + 1)
-        asking.stop()
+        others.stop()
     assert set(registry.release("bins").versions) == {f"pliant-bins-{NAME}", f"pliant-bins-encoder-{NAME}"}
-    assert asking.reasons == [] and len(asking.seconds) > AWAY
+    assert others.reasons == [] and len(others.seconds) > AWAY
     assert during["release"] == first.number and during["refresh"]["outcome"] == "failed"
