@@ -51,7 +51,7 @@ class Parsed:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The bodies and answers of a service at `path`, and which of a task's examples a request carries."""
+    """The bodies and answers of a service at `path`, which of a task's examples a request carries, and further headers."""
 
     body: Callable[[Request, Any], bytes]  # of a request and its example
     read: Callable[[Any, Any], Parsed]  # of the answer's JSON and the example
@@ -59,6 +59,7 @@ class Form:
     choose: Callable[[Request, Sequence[Any], np.random.Generator], Any] = lambda _request, examples, rng: examples[
         int(rng.integers(len(examples)))
     ]
+    headers: Callable[[Request], Mapping[str, str]] = lambda _request: {}
 
 
 def _body(request: Request, example: Example) -> bytes:
@@ -160,7 +161,7 @@ async def _send(
     sent = time.perf_counter()
     late = sent - start - request.arrival
     try:
-        async with session.post(url, data=body, headers=JSON) as response:
+        async with session.post(url, data=body, headers={**JSON, **form.headers(request)}) as response:
             content = await response.read()
     except (TimeoutError, aiohttp.ClientError) as error:
         return Reply(Observation(request, dropped=type(error).__name__), 0, late, float("nan"))

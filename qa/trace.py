@@ -12,7 +12,6 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -21,14 +20,15 @@ import httpx
 from prometheus_client import CollectorRegistry
 
 from pliant import systems
+from pliant.benchmarks.load_generator import JSON
 from pliant.fallbacks import Fallback
+from qa.worlds import WORLDS
 from tests.fixtures.bins import published as bins
 from tests.fixtures.cascade import published as cascade
 from tests.fixtures.packing import in_process as packing
 from tests.fixtures.packing.fakes import FakePredictor, FakeWorker
 from tests.fixtures.places import ROOT
 from tests.fixtures.registry import FolderRegistry
-from tests.fixtures.tokens import http as tokens
 from tests.fixtures.tokens import samples
 
 PRODUCT = ("pliant", "systems", "loop")
@@ -38,33 +38,19 @@ MOST: Mapping[str, int] = {"tokens": 18, "bins": 17, "cascade": 19, "packing": 2
 WARM = 5  # requests before the one that is traced
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """A system's request: what is published before it, its path, and its body."""
-
-    publish: Callable[[FolderRegistry], object]
-    path: str
-    body: Mapping[str, Any]
-
-
 def _publish_tokens(registry: FolderRegistry) -> None:
     digest = registry.publish("pliant-tokens-backbone", samples.tiny_backbone())
     registry.publish("pliant-tokens-profile", samples.tiny_profile(digest, "a device"))
     registry.publish("pliant-tokens-task-digits", samples.tiny_task("digits", ["zero", "one", "two"], digest))
 
 
-SUBJECTS: Mapping[str, Subject] = {
-    "tokens": Subject(_publish_tokens, "/predict", tokens.image_body()),
-    "bins": Subject(lambda registry: bins.publish_tiny(registry, "colours"), "/predict", {"inputs": bins.TEXT}),
-    "cascade": Subject(
-        cascade.publish_tiny, "/predict", {"task": "colours", "texts": [cascade.UNSURE], "deadline": 10.0}
-    ),
-    "packing": Subject(
-        packing.publish,
-        "/chat/completions",
-        {"model": "tales", "messages": [{"role": "user", "content": "Tell me"}], "temperature": 0, "max_tokens": 8},
-    ),
+PUBLISH: Mapping[str, Callable[[FolderRegistry], object]] = {
+    "tokens": _publish_tokens,
+    "bins": lambda registry: bins.publish_tiny(registry, "colours"),
+    "cascade": cascade.publish_tiny,
+    "packing": packing.publish,
 }
+"""What is published before a system's request."""
 
 
 class Device:
@@ -117,9 +103,8 @@ class Recorder:
 
 async def trace(system: str, folder: Path) -> Counter[str]:
     """Return how often a warm request enters each file. Registry and state lie in `folder`."""
-    subject, stage = SUBJECTS[system], systems.system(system)
-    registry = FolderRegistry(folder)
-    subject.publish(registry)
+    stage, registry, world = systems.system(system), FolderRegistry(folder), WORLDS[system]
+    PUBLISH[system](registry)
     settings = stage.part("serving", "settings").SETTINGS().replace(threads=1, any_profile=True, home=folder)
     served = stage.part("serving", "assembly").SERVED
     predictors = (lambda _build: FakePredictor(packing.predict),) if system == "packing" else ()
@@ -131,7 +116,7 @@ async def trace(system: str, folder: Path) -> Counter[str]:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
             for number in range(WARM + 1):
                 recorder.on = number == WARM
-                answer = await client.post(subject.path, json=subject.body)
+                answer = await client.post(world.path.removeprefix("/v1"), content=world.body, headers=JSON)
                 answer.raise_for_status()
             recorder.on = False
     await assembly.stop()

@@ -7,8 +7,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from qa.grounds import served
 from qa.targets import make_keys
+from qa.worlds import served
 
 
 @pytest.fixture(scope="module")

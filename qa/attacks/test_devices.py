@@ -20,7 +20,8 @@ from pliant.serving.cascade.messages import SHAPE_CACHES, CascadeBuild, ModelBui
 from pliant.serving.driver import Driver, Rejected, loop_clock
 from pliant.serving.workers.devices import DevicePlan
 from pliant.serving.workers.worker import ProcessWorker
-from qa.targets import MB, Targets, exchange, honest, say
+from qa.clients import asking
+from qa.targets import MB, exchange, say
 from tests.fixtures.clients import wait_for
 from tests.fixtures.fakes import EchoModel
 from tests.fixtures.live import processes
@@ -46,7 +47,7 @@ def standing_by(service) -> int:
 def outage(service, harm) -> tuple[float, float]:
     """Return the longest time without an answer, and the share of answers, while `harm` befalls the device that works."""
     moments, seen, harmed = [time.monotonic()], 0, False
-    with honest(service, REQUEST, clients=2) as others:
+    with asking(service.url, REQUEST, clients=2) as others:
         until = time.monotonic() + 5
         while time.monotonic() < until:
             time.sleep(0.02)
@@ -64,15 +65,13 @@ def outage(service, harm) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("signal", ["kill", "suspend"])
-def test_14_a_device_process_that_is_killed_or_stands_still(serving, signal):
+def test_14_a_device_process_that_is_killed_or_stands_still(serving, signal, targets):
     service, spared = serving
     ready = standing_by(service)
     seconds, success = outage(service, lambda process: getattr(process, signal)())
-    targets = Targets(f"14 {signal} {'with' if spared else 'without'} a spare")
     noticed = 2.0 if signal == "suspend" else 0.0  # the floor of a launch's limit
     targets.at_most("longest time without an answer", seconds, noticed + (2.0 if spared else 30.0), " s")
     targets.at_least("share of requests answered, with a deadline of 20 s", success, 0.99)
-    targets.check()
     wait_for(lambda: len(processes(service)) == 1 + spared, 120)
     wait_for(lambda: standing_by(service) > ready or not spared, 300)
     lines = exchange(service.url, "GET", "/metrics")[2].decode().splitlines()
@@ -89,7 +88,7 @@ class Exits(EchoModel):
 
 
 @pytest.mark.parametrize("poison, lost", [("raise", 0), ("exit", 2)])
-def test_14_one_bad_request_of_forty_fails_alone(poison, lost):
+def test_14_one_bad_request_of_forty_fails_alone(poison, lost, targets):
     """In real device processes, under the scheduler of tokens."""
 
     async def main():
@@ -103,14 +102,12 @@ def test_14_one_bad_request_of_forty_fails_alone(poison, lost):
         return answers, [e.event.lost for e in journal if isinstance(e.event, Failed)].count(True)
 
     answers, processes_lost = asyncio.run(main())
-    targets = Targets(f"14 a request that makes the model {poison}")
     targets.at_most("requests of 40 that failed", sum(isinstance(answer, Rejected) for answer in answers), 1)
     targets.at_most("device processes lost", processes_lost, lost)
-    targets.check()
     assert isinstance(answers[17], Rejected) and answers[17].reason == "failed"
 
 
-def test_15_a_device_process_stops_growing(tmp_path, monkeypatch):
+def test_15_a_device_process_stops_growing(tmp_path, monkeypatch, targets):
     """Over texts and batches of all lengths, with its bounds."""
     for name in SHAPE_CACHES:
         monkeypatch.delenv(name, raising=False)  # so that it bounds them itself
@@ -140,7 +137,5 @@ def test_15_a_device_process_stops_growing(tmp_path, monkeypatch):
     began, sizes = time.monotonic(), asyncio.run(megabytes())
     shown = ", ".join(f"{size:.0f}" for size in sizes)
     say(f"after each {EACH} launches: {shown} MB ({time.monotonic() - began:.0f} s)")
-    targets = Targets("15 growth of a cascade's device process")
     grown = sizes[-1] - sizes[BEGINNING // EACH - 1]
     targets.at_most(f"growth after the first {BEGINNING} of {LAUNCHES} launches", grown, 40, " MB")
-    targets.check()

@@ -13,7 +13,8 @@ from functools import partial
 import pytest
 
 from pliant.serving.http.access.keys import Tenant
-from qa.targets import bearer, exchange, under_attack
+from qa.attacks.attackers import under_attack
+from qa.targets import bearer, exchange
 
 BODY = json.dumps({"inputs": "a dog"}).encode()
 REQUEST = ("POST", "/predict", BODY)
@@ -21,11 +22,7 @@ HEAD = b"GET / HTTP/1.1\r\nhost: localhost\r\n"
 TRAILER = b"POST / HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n0\r\n"
 LINES = (b"x-long: " + b"a" * 4000 + b"\r\n") * 16
 HALF = b"POST /predict HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n"
-IDLE = 2000  # connections, about twice as many as a service has at once
 WHOLE = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"
-ENDLESS = {"lines": (HEAD, LINES), "trailers": (TRAILER, LINES), "one line": (HEAD + b"x-long: ", b"a" * 65536)}
-BEGINNINGS = {"nothing": b"", "half a head": HEAD, "half a body": HALF}
-FIRST = {"no request": b"", "an answer": WHOLE}
 BODIES = {
     "numbers": '{"inputs": [' + "1," * 3_000_000 + "1]}",
     "objects": '{"inputs": [' + "{}," * 1_000_000 + "{}]}",
@@ -56,16 +53,10 @@ def stream(url: str, first: bytes, piece: bytes) -> None:
     time.sleep(0.02)
 
 
-@pytest.mark.parametrize("what", ENDLESS)
-def test_01_heads_and_trailers_without_end(service, what):
-    attack = partial(stream, first=ENDLESS[what][0], piece=ENDLESS[what][1])
-    under_attack(service, REQUEST, [attack] * 2, f"01 {what} without end")
-
-
-def hold(url: str, count: int, first: bytes) -> None:
-    """Open 500 connections a second that send only the beginning of a request, hold them, and close them as fast."""
+def hold(url: str, first: bytes) -> None:
+    """Open 1500 connections, 500 a second, that send only the beginning of a request, hold them, and close them as fast."""
     connections = []
-    for _ in range(count):
+    for _ in range(1500):
         with suppress(OSError):
             connections.append(connect(url))
             connections[-1].sendall(first)
@@ -76,37 +67,41 @@ def hold(url: str, count: int, first: bytes) -> None:
         time.sleep(0.002)
 
 
-@pytest.mark.parametrize("beginning", BEGINNINGS)
-def test_01_1500_connections_that_send_no_more(service, beginning):
-    attack = partial(hold, count=1500, first=BEGINNINGS[beginning])
-    under_attack(service, REQUEST, [attack], f"01 1500 connections after {beginning}")
-
-
-def hold_anew(url: str, count: int, first: bytes, seconds: float) -> None:
-    """Hold connections after an answer or none, and open each that is closed anew, up to 500 a second."""
-    connections: list[socket.socket] = []
+def hold_anew(url: str, first: bytes) -> None:
+    """Hold 2000 connections, about twice as many as a service has at once, after an answer or none; open each that is closed
+    anew, up to 500 a second."""
     with selectors.DefaultSelector() as open_ones:
-        end = time.monotonic() + seconds
+        end = time.monotonic() + 15.0
         while time.monotonic() < end:
             for key, _ in open_ones.select(0):
                 if not key.fileobj.recv(65536):
                     open_ones.unregister(key.fileobj)
-                    connections.remove(key.fileobj)
                     key.fileobj.close()
             with suppress(OSError):
-                if len(connections) < count:
-                    connections.append(connect(url))
-                    open_ones.register(connections[-1], selectors.EVENT_READ)
-                    connections[-1].sendall(first)
+                if len(open_ones.get_map()) < 2000:
+                    connection = connect(url)
+                    open_ones.register(connection, selectors.EVENT_READ)
+                    connection.sendall(first)
             time.sleep(0.002)
-    for connection in connections:
-        connection.close()
+        for key in open_ones.get_map().values():
+            key.fileobj.close()
 
 
-@pytest.mark.parametrize("after", FIRST)
-def test_01_2000_idle_connections_that_are_opened_anew_when_they_are_closed(service, after):
-    attack = partial(hold_anew, count=IDLE, first=FIRST[after], seconds=15.0)
-    under_attack(service, REQUEST, [attack], f"01 {IDLE} idle connections after {after}")
+CONNECTIONS = {
+    "lines without end": [partial(stream, first=HEAD, piece=LINES)] * 2,
+    "trailers without end": [partial(stream, first=TRAILER, piece=LINES)] * 2,
+    "one line without end": [partial(stream, first=HEAD + b"x-long: ", piece=b"a" * 65536)] * 2,
+    "1500 after nothing": [partial(hold, first=b"")],
+    "1500 after half a head": [partial(hold, first=HEAD)],
+    "1500 after half a body": [partial(hold, first=HALF)],
+    "2000 idle ones opened anew, no request": [partial(hold_anew, first=b"")],
+    "2000 idle ones opened anew, after an answer": [partial(hold_anew, first=WHOLE)],
+}
+
+
+@pytest.mark.parametrize("what", CONNECTIONS)
+def test_01_connections(service, what, targets):
+    under_attack(targets, service, REQUEST, CONNECTIONS[what])
 
 
 def send(url: str, kind: str) -> None:
@@ -116,8 +111,8 @@ def send(url: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", BODIES)
-def test_05_bodies_with_hundreds_of_thousands_of_values(service, kind):
-    under_attack(service, REQUEST, [partial(send, kind=kind)], f"05 {kind}", rounds=3)
+def test_05_bodies_with_hundreds_of_thousands_of_values(service, kind, targets):
+    under_attack(targets, service, REQUEST, [partial(send, kind=kind)], rounds=3)
 
 
 def ask_200(url: str, headers: dict[str, str], body: bytes, allowed: tuple[int, ...]) -> None:
@@ -141,12 +136,12 @@ def keyed(serve):
 
 
 @pytest.mark.parametrize("kind", [*UNKNOWN, "a tenant beyond its rate"])
-def test_08_floods_that_no_key_opens_and_a_tenant_beyond_its_rate(keyed, kind):
+def test_08_floods_that_no_key_opens_and_a_tenant_beyond_its_rate(keyed, kind, targets):
     service, keys = keyed
     headers, body = UNKNOWN.get(kind, (bearer(keys["greedy"]), BODY))
     allowed = (401, 421, 503) if kind in UNKNOWN else (200, 429, 503)
     attack = partial(ask_200, headers=headers, body=body, allowed=allowed)
-    under_attack(service, REQUEST, [attack], f"08 {kind}", headers=bearer(keys["acme"]))
+    under_attack(targets, service, REQUEST, [attack], headers=bearer(keys["acme"]))
 
 
 @pytest.mark.parametrize("request_line", ["GET /metrics", "GET /status", "GET /docs", "POST /refresh", "POST /x"])

@@ -19,12 +19,12 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from qa.grounds import GROUNDS
-from qa.targets import Targets, say, under_attack
+from qa.attacks.attackers import under_attack
+from qa.targets import say
+from qa.worlds import WORLDS
 
 pytestmark = pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
-GROUND = GROUNDS["tokens"]
-REQUEST = ("POST", GROUND.path, GROUND.body)
+TOKENS = WORLDS["tokens"]
 AT_ONCE = 6
 DEADLINE = 10.0  # seconds that an attacker gives his picture
 WAIT = 120.0  # seconds that he waits for what becomes of it
@@ -121,7 +121,7 @@ def send(url: str, body: str, outcomes: str) -> None:
     began = time.monotonic()
     for connection in connections:
         with suppress(OSError):
-            connection.request("POST", GROUND.path, content, kind)
+            connection.request("POST", TOKENS.path, content, kind)
     for connection in connections:
         try:
             response = connection.getresponse()
@@ -136,22 +136,20 @@ def send(url: str, body: str, outcomes: str) -> None:
 
 
 @pytest.mark.parametrize("kind", PICTURES)
-def test_04_pictures_that_are_dear_to_decode(tokens, kind, tmp_path):
+def test_04_pictures_that_are_dear_to_decode(tokens, kind, tmp_path, targets):
     picture, body, outcomes = PICTURES[kind](), tmp_path / "body", tmp_path / "outcomes"
     body.write_bytes(form(picture))
     try:
         attack = partial(send, body=str(body), outcomes=str(outcomes))
-        under_attack(tokens, REQUEST, [attack], f"04 {kind}", seconds=6.0, rounds=3)
+        under_attack(targets, tokens, TOKENS.request, [attack], seconds=6.0, rounds=3)
     finally:
         lines = [line.split() for line in outcomes.read_text().splitlines()] if outcomes.exists() else []
         counts = Counter(f"{status} {code}" for status, code, _ in lines)
         longest = max((float(seconds) for _, _, seconds in lines), default=0.0)
         say(f"{len(picture):,} bytes each, six at a time: {dict(counts)}, the last after {longest:.2f} s")
-    targets = Targets(f"04 {kind}")
     targets.at_least("pictures sent", len(lines), AT_ONCE)
     undeclared = [line for line in lines if not (line[0] in ("200", "503") or line[0].startswith("4"))]
     targets.at_most("pictures with neither an answer nor a 4xx or 503", len(undeclared), 0)
-    targets.check()
 
 
 def test_04_the_pictures_are_as_dear_as_they_should_be():

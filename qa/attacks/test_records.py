@@ -11,11 +11,11 @@ import logging
 import re
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from http.client import HTTPException
 from pathlib import Path
@@ -33,15 +33,17 @@ from pliant.progress import silent
 from pliant.serving.journal import read
 from pliant.serving.launch import Service, launch
 from pliant.serving.settings import Settings
-from qa.grounds import GROUNDS
-from qa.targets import Targets, bearer, exchange, honest, make_keys, say, send, under_attack
+from qa.attacks.attackers import under_attack
+from qa.clients import again_and_again, asking
+from qa.targets import bearer, exchange, make_keys, say, send
+from qa.worlds import WORLDS, World, served
 from tests.fixtures.bins.published import encoder, settings_for
 from tests.fixtures.cascade.published import SURE
 from tests.fixtures.clients import PATIENCE, call, free_port, wait_for
 from tests.fixtures.live import processes, running
 from tests.fixtures.packing.published import NAME
 
-BINS, CASCADE, PACKING = GROUNDS["bins"], GROUNDS["cascade"], GROUNDS["packing"]
+BINS, CASCADE, PACKING = WORLDS["bins"], WORLDS["cascade"], WORLDS["packing"]
 ASK = json.dumps({"task": "colours", "texts": [SURE], "deadline": 30.0}).encode()
 OUTCOMES, ALARMS = "/v1/outcomes", "/v1/outcomes/alarms"
 STREAM = "colours"
@@ -72,10 +74,10 @@ def labelled(serve):
     return serve("cascade", {"acme": "use", "evil": "use", "root": "admin"})
 
 
-def test_07_labels_for_guessed_ids(labelled):
+def test_07_labels_for_guessed_ids(labelled, targets):
     service, keys = labelled
     attack, mine = partial(guess, key=keys["evil"]), bearer(keys["acme"])
-    under_attack(service, ("POST", CASCADE.path, ASK), [attack], "07 labels for guessed ids", headers=mine)
+    under_attack(targets, service, ("POST", CASCADE.path, ASK), [attack], headers=mine)
     assert send(service.url, keys["root"], "GET", "/v1/status")[1]["outcomes"] == []
 
 
@@ -119,9 +121,9 @@ def until_killed(settings: Settings, folder: Path) -> Iterator[Service]:
         service.process.wait(PATIENCE)
 
 
-def ask(service: Service, ground, count: int = COUNT) -> None:
-    for _ in range(count):
-        assert call(service, "POST", ground.path, ground.body)[0] == 200
+def ask(service: Service, world: World) -> None:
+    for _ in range(COUNT):
+        assert call(service, *world.request)[0] == 200
 
 
 def journals(folder: Path) -> list[Path]:
@@ -142,21 +144,20 @@ def zeros(folder: Path) -> int:
 
 
 @pytest.mark.parametrize("end", ["SIGTERM", "SIGKILL"])
-@pytest.mark.parametrize("system", GROUNDS)
-def test_13_what_was_written_before_a_restart_is_still_there(system, end, tmp_path):
-    ground, targets = GROUNDS[system], Targets(f"13 {system}, {end}")
-    ground.publish(tmp_path)
-    settings = ground.settings(tmp_path, journal=tmp_path / "journal.jsonl")
+@pytest.mark.parametrize("system", WORLDS)
+def test_13_what_was_written_before_a_restart_is_still_there(system, end, tmp_path, targets):
+    world = WORLDS[system]
+    world.publish(tmp_path)
+    settings = world.settings(tmp_path, journal=tmp_path / "journal.jsonl")
     for run in range(3):
         with (until_killed if end == "SIGKILL" else running)(settings, tmp_path) as service:
-            ask(service, ground)
+            ask(service, world)
             if end == "SIGKILL":
                 time.sleep(WRITTEN)
         counts = {file.name: arrivals(file) for file in journals(tmp_path)}
         say(f"after run {run + 1}: {counts}")
         targets.at_most(f"requests lost after run {run + 1}", (run + 1) * COUNT - sum(counts.values()), 0)
     targets.at_most("NUL bytes", zeros(tmp_path), 0)
-    targets.check()
 
 
 def start_second(_url: str, folder: str) -> None:
@@ -177,13 +178,13 @@ def start_second(_url: str, folder: str) -> None:
     raise AssertionError("two services write one journal")
 
 
-def test_13_a_second_service_on_the_same_journal(tmp_path):
+def test_13_a_second_service_on_the_same_journal(tmp_path, targets):
     BINS.publish(tmp_path)
-    file, second, targets = tmp_path / "journal.jsonl", tmp_path / "second", Targets("13 two services on one journal")
+    file, second = tmp_path / "journal.jsonl", tmp_path / "second"
     with running(settings_for(tmp_path, journal=file), tmp_path) as service:
         try:
             attack = partial(start_second, folder=str(tmp_path))
-            under_attack(service, ("POST", BINS.path, BINS.body), [attack], targets.subject, seconds=20.0)
+            under_attack(targets, service, BINS.request, [attack], seconds=20.0)
         finally:
             if (second / "pid").exists():  # of an attack that was given up
                 kill(int((second / "pid").read_text()))
@@ -197,7 +198,6 @@ def test_13_a_second_service_on_the_same_journal(tmp_path):
     targets.at_least("of later requests, written", sum(map(arrivals, journals(tmp_path))) - before, COUNT)
     targets.at_most("NUL bytes", zeros(tmp_path), 0)
     targets.at_most("files of the journal", len(journals(tmp_path)), 1)
-    targets.check()
 
 
 def tear(file: Path, torn: int) -> None:
@@ -215,43 +215,44 @@ def passed_over(messages: list[str]) -> int:
     return sum(int(re.findall(r"passed over in .*: (\d+) \(", text)[0]) for text in messages if "passed over" in text)
 
 
-def test_13_torn_lines_of_a_journal_stop_no_flow(tmp_path, caplog):
-    BINS.publish(tmp_path)
-    file, targets = tmp_path / "journal.jsonl", Targets("13 torn lines of a journal")
-    settings = settings_for(tmp_path, journal=file)
-    with until_killed(settings, tmp_path) as service:
-        ask(service, BINS)
-        time.sleep(WRITTEN)
+def lengths_of(file: Path) -> int:
+    """Return how many requests the bins flow reads from a journal."""
+    stream = StreamConfig(name=STREAM, lengths=(f"journal:{file}",))
+    return int(observe(stream, STREAM, encoder(STREAM), None, EdgesConfig(least=1), silent).requests.sum())
+
+
+def keep_arrivals(file: Path) -> None:
     arrived = [line for line in file.read_bytes().splitlines(keepends=True) if b'"arrived"' in line]
     file.write_bytes(b"".join(arrived))
-    tear(file, torn=3)
-    with running(settings, tmp_path) as service:
-        ask(service, BINS)
-    with caplog.at_level(logging.WARNING):
-        stream = StreamConfig(name=STREAM, lengths=(f"journal:{file}",))
-        lengths = observe(stream, STREAM, encoder(STREAM), None, EdgesConfig(least=1), silent)
-    usable = len(arrived) - 4 + COUNT
-    say(f"{len(arrived)} and {COUNT} requests; of the first 3 were torn and 1 cut off; {caplog.messages}")
-    targets.at_most("usable requests that the flow lost", usable - int(lengths.requests.sum()), 0)
-    targets.at_most("torn lines that it did not tell of", 3 - passed_over(caplog.messages), 0)
-    targets.check()
 
 
-def test_13_torn_lines_of_observed_prompts_stop_no_flow(tmp_path, caplog):
-    PACKING.publish(tmp_path)
-    file, targets = observed_path(tmp_path / "home", NAME), Targets("13 torn lines of observed prompts")
-    settings = PACKING.settings(tmp_path, observe=True)
+TORN = {
+    # What a flow reads, what is done to the file before it is torn, how the flow reads it, and the lines it must tell of.
+    "journal": ("bins", keep_arrivals, lengths_of, 3),
+    "observed prompts": ("packing", lambda _file: None, lambda file: len(read_observed(file, 1000)), 4),
+}
+
+
+@pytest.mark.parametrize("kind", TORN)
+def test_13_torn_lines_stop_no_flow(kind, tmp_path, caplog, targets):
+    system, prepare, read_by_flow, told = TORN[kind]
+    journal, observed = tmp_path / "journal.jsonl", observed_path(tmp_path / "home", NAME)
+    world, file = WORLDS[system], journal if system == "bins" else observed
+    world.publish(tmp_path)
+    settings = world.settings(tmp_path, **({"journal": journal} if system == "bins" else {"observe": True}))
     with until_killed(settings, tmp_path) as service:
-        ask(service, PACKING)
+        ask(service, world)
+        time.sleep(WRITTEN)
+    prepare(file)
+    lines = len(file.read_bytes().splitlines())
     tear(file, torn=3)
     with running(settings, tmp_path) as service:
-        ask(service, PACKING)
+        ask(service, world)
     with caplog.at_level(logging.WARNING):
-        outputs = read_observed(file, 1000)
-    say(f"twice {COUNT} outputs; of the first 3 were torn and 1 cut off; {caplog.messages}")
-    targets.at_most("usable outputs that the flow lost", 2 * COUNT - 4 - len(outputs), 0)
-    targets.at_most("torn lines that it did not tell of", 4 - passed_over(caplog.messages), 0)
-    targets.check()
+        usable = read_by_flow(file)
+    say(f"{lines} and {COUNT} lines; of the first 3 were torn and 1 cut off; {caplog.messages}")
+    targets.at_most("usable lines that the flow lost", lines - 4 + COUNT - usable, 0)
+    targets.at_most("torn lines that it did not tell of", told - passed_over(caplog.messages), 0)
 
 
 ROUNDS, CLIENTS, FALSE = 3, 4, 60
@@ -265,8 +266,8 @@ def evidence(tmp_path):
     return CASCADE.settings(tmp_path, keys_file=tmp_path / "keys.json"), make_keys(tmp_path / "keys.json", roles)
 
 
-def test_19_a_strangers_false_labels_start_nothing_and_two_tenants_that_agree_do(evidence, tmp_path):
-    (settings, keys), targets = evidence, Targets("19 a stranger's labels")
+def test_19_a_strangers_false_labels_start_nothing_and_two_tenants_that_agree_do(evidence, tmp_path, targets):
+    settings, keys = evidence
 
     def starts() -> int:
         """Return the events that start a run."""
@@ -283,11 +284,10 @@ def test_19_a_strangers_false_labels_start_nothing_and_two_tenants_that_agree_do
         for _ in range(FALSE):
             report(service.url, keys["acme"], answered(service.url, keys["acme"]))
         targets.at_least("events once a second tenant reports the same", starts(), 1)
-    targets.check()
 
 
-def test_19_no_label_that_was_acknowledged_is_lost_with_a_kill(evidence, tmp_path):
-    (settings, keys), targets, acknowledged = evidence, Targets("19 labels and a kill"), set[str]()
+def test_19_no_label_that_was_acknowledged_is_lost_with_a_kill(evidence, tmp_path, targets):
+    (settings, keys), acknowledged = evidence, set[str]()
 
     def report_on(url: str) -> None:
         with suppress(OSError, HTTPException, ValueError, KeyError):  # it is killed
@@ -310,17 +310,17 @@ def test_19_no_label_that_was_acknowledged_is_lost_with_a_kill(evidence, tmp_pat
         counted = sum(level["labels"] for each in figures for level in each["levels"])
         name = "labels that the figures count after the kills, over those acknowledged"
         targets.at_least(name, counted / len(acknowledged), 1)
-    targets.check()
 
 
 SIZE_MB = 96
 FULL = 12.0  # seconds that the disk is full
+TENANTS = 200  # that ask for the first time while the disk is full: each makes new series of counters
 LABELLED = {
     "tokens": lambda answer: (answer["id"], answer["label"]),
     "cascade": lambda answer: (answer["answers"][0]["id"], "red"),
 }
 """Id and label of an answer, of the systems that take labels."""
-TENANTS = 200  # that ask for the first time while the disk is full: each makes new series of counters
+MORE = {"packing": {"observe": True}, **{system: {"keep_inputs": True} for system in LABELLED}}
 
 
 @contextmanager
@@ -344,25 +344,6 @@ def mounted(kind: str, folder: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def beside(act, pause: float) -> Iterator[None]:
-    """Act again and again in a thread, with a pause between."""
-    ended = threading.Event()
-
-    def act_on() -> None:
-        while not ended.is_set():
-            act()
-            ended.wait(pause)
-
-    thread = threading.Thread(target=act_on)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join(PATIENCE)
-
-
-@contextmanager
 def full(folder: Path) -> Iterator[None]:
     """Keep the file system of this folder full to its last byte; what is freed meanwhile is taken at once."""
     ballast = folder / "ballast"
@@ -374,73 +355,84 @@ def full(folder: Path) -> Iterator[None]:
                     pass
 
     try:
-        with beside(fill, 0.02):
+        with again_and_again(fill, 0.02):
             time.sleep(1.0)
             yield
     finally:
         ballast.unlink()
 
 
+@dataclass
+class Writing:
+    """A service with all that is its own on one disk, by an administrator's key. `taken`: labels that it acknowledged."""
+
+    url: str
+    key: str
+    system: str
+    request: tuple[str, str, bytes]
+    taken: list[str] = field(default_factory=list)
+    refused: list[int] = field(default_factory=list)
+
+    def label(self) -> None:
+        """Ask, and report a label for the answer, where the system takes labels."""
+        if self.system not in LABELLED:
+            return
+        status, _, answer = exchange(self.url, *self.request, bearer(self.key))
+        if status == 200:
+            id, label = LABELLED[self.system](json.loads(answer))
+            status = report(self.url, self.key, id, label)
+            (self.taken.append(id) if status == 200 else self.refused.append(status))
+
+    def failing(self) -> set[str]:
+        """Return what the service says that it cannot write."""
+        text = exchange(self.url, "GET", "/metrics", headers=bearer(self.key))[2].decode()
+        return set(re.findall(r'^pliant_write_failing\{what="(\w+)"\} 1', text, re.MULTILINE))
+
+    def unknown(self, key: str) -> bool:
+        """Return whether a tenant that asks for the first time is not heard."""
+        return exchange(self.url, "GET", "/v1/status", headers=bearer(key))[0] not in (200, 404)
+
+
 @pytest.mark.parametrize("kind", ["tmpfs", "ext4"])
-@pytest.mark.parametrize("system", GROUNDS)
-def test_21_a_full_disk_is_a_degraded_service(system, kind, tmp_path, monkeypatch):
+@pytest.mark.parametrize("system", WORLDS)
+def test_21_a_full_disk_is_a_degraded_service(system, kind, tmp_path, monkeypatch, targets):
     """A disk that is full while a service runs, with all that is its own on it."""
-    ground, targets, taken, refused = GROUNDS[system], Targets(f"17 {system}, {kind}"), list[str](), list[int]()
-    more = {"observe": True} if system == "packing" else {"keep_inputs": True} if system in LABELLED else {}
-    body = json.loads(ground.body)
+    world = WORLDS[system]
+    body = json.loads(world.body)
     if "deadline" in body:  # which leaves the time that a new device process takes to start
         body["deadline"] = 60.0
-    request = ("POST", ground.path, json.dumps(body).encode())
+    request = ("POST", world.path, json.dumps(body).encode())
+    keys = list(make_keys(tmp_path / "keys.json", {f"t{n}": "admin" for n in range(TENANTS)}).values())
+    mine = bearer(keys[0]) | ({"x-pliant-deadline": "60"} if system == "bins" else {})
     with mounted(kind, tmp_path / "disk") as disk:
         (disk / "tmp").mkdir()
-        ground.publish(disk)
         monkeypatch.setenv("TMPDIR", str(disk / "tmp"))
-        keys = list(make_keys(tmp_path / "keys.json", {f"t{n}": "admin" for n in range(TENANTS)}).values())
-        more |= {"journal": disk / "journal.jsonl", "keys_file": tmp_path / "keys.json"}
-        settings = ground.settings(disk, refresh_seconds=0.5, watch_seconds=0.5, **more)
-        mine = bearer(keys[0]) | ({"x-pliant-deadline": "60"} if system == "bins" else {})
-        with running(settings, disk) as service:
-
-            def label() -> None:
-                """Ask, and report a label for the answer."""
-                status, _, answer = exchange(service.url, "POST", ground.path, request[2], bearer(keys[0]))
-                if status == 200:
-                    id, label = LABELLED[system](json.loads(answer))
-                    status = report(service.url, keys[0], id, label)
-                    (taken.append(id) if status == 200 else refused.append(status))
-
-            def failing() -> set[str]:
-                """Return what the service says that it cannot write."""
-                text = exchange(service.url, "GET", "/metrics", headers=bearer(keys[0]))[2].decode()
-                return set(re.findall(r'^pliant_write_failing\{what="(\w+)"\} 1', text, re.MULTILINE))
-
-            def unknown(key: str) -> bool:
-                return exchange(service.url, "GET", "/v1/status", headers=bearer(key))[0] not in (200, 404)
-
+        own = {"journal": disk / "journal.jsonl", "keys_file": tmp_path / "keys.json", **MORE.get(system, {})}
+        with served(system, disk, refresh_seconds=0.5, watch_seconds=0.5, **own) as service:
+            writing = Writing(service.url, keys[0], system, request)
             before = psutil.Process(service.process.pid).children()
-            with beside(label if system in LABELLED else bool, 0.1):
+            with again_and_again(writing.label, 0.1):
                 time.sleep(2)
-                with full(disk), honest(service, request, headers=mine) as asking:
-                    unheard = sum(map(unknown, keys))
+                with full(disk), asking(service.url, request, mine) as others:
+                    unheard = sum(map(writing.unknown, keys))
                     time.sleep(FULL / 2)
                     for device in processes(service):
                         device.send_signal(signal.SIGKILL)  # its successor starts without a byte of disk
                     time.sleep(FULL / 2)
-                    said = sorted(failing())
-                wait_for(lambda: failing() <= {"journal", "observed"})
+                    said = sorted(writing.failing())
+                wait_for(lambda: writing.failing() <= {"journal", "observed"})
                 time.sleep(2)
             after = psutil.Process(service.process.pid).children()
             log = (disk / "serve.log").read_text(errors="replace")
-        kept = {record.id for record in read_labels(folder_of(settings.home, system))}
-        say(f"{len(asking.seconds)} requests on the full disk; failures: {asking.reasons[:3]}; cannot write: {said}")
-        say(f"{len(taken)} labels acknowledged, {len(refused)} refused: {sorted(set(refused))}")
-        lines = [line for line in log.splitlines() if re.search(r"WARNING|ERROR|serving goes on", line)]
-        say("\n".join([f"longest answer: {max(filter(None, asking.seconds), default=0):.1f} s", *lines]))
-        say("".join(log.partition("Traceback")[1:])[:2000])
-        targets.at_least("requests on the full disk", len(asking.seconds), 20)
-        targets.at_most("requests lost", len(asking.reasons) + unheard, 0)
-        targets.at_most("restarts", len(set(before) ^ set(after)), 0)
-        targets.at_most("labels acknowledged and lost", len(set(taken) - kept), 0)
-        faults = log.count("Traceback") - log.count("--- Logging error ---")  # of a line for which the log had no room
-        targets.at_most("exceptions in the log", faults, 0)
-        targets.check()
+        kept = {record.id for record in read_labels(folder_of(world.settings(disk).home, system))}
+    say(f"failures on the full disk: {others.reasons[:3]}; cannot write: {said}")
+    say(f"{len(writing.taken)} labels acknowledged, {len(writing.refused)} refused: {sorted(set(writing.refused))}")
+    lines = [line for line in log.splitlines() if re.search(r"WARNING|ERROR|serving goes on", line)]
+    say("\n".join([f"longest answer: {max(filter(None, others.seconds), default=0):.1f} s", *lines]))
+    say("".join(log.partition("Traceback")[1:])[:2000])
+    targets.at_least("requests on the full disk", len(others.seconds), 20)
+    targets.at_most("requests lost", len(others.reasons) + unheard, 0)
+    targets.at_most("restarts", len(set(before) ^ set(after)), 0)
+    targets.at_most("labels acknowledged and lost", len(set(writing.taken) - kept), 0)
+    faults = log.count("Traceback") - log.count("--- Logging error ---")  # of a line for which the log had no room
+    targets.at_most("exceptions in the log", faults, 0)

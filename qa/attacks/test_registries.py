@@ -14,7 +14,8 @@ import pytest
 from pliant.errors import RegistryError
 from pliant.flows.servers import free_port, mlflow_server
 from pliant.flows.settings import Settings
-from qa.targets import exchange, refresh, say, under_attack
+from qa.attacks.attackers import under_attack
+from qa.targets import exchange, refresh, say
 from tests.fixtures.bins.published import MlflowPublisher, publish_tiny, settings_for
 from tests.fixtures.half_publishes import Killed, Publisher, Steps, stepping
 from tests.fixtures.light_mlflow import lighten
@@ -38,7 +39,7 @@ def poll(url: str) -> None:
 
 
 @pytest.mark.parametrize("way", [way for way in WAYS if way != "postgres"])
-def test_03_a_failing_registry_with_secrets_in_its_address(way, tmp_path, monkeypatch):
+def test_03_a_failing_registry_with_secrets_in_its_address(way, tmp_path, monkeypatch, targets):
     """While everybody asks about it, others are served, and no secret is shown."""
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     publish_tiny(MlflowPublisher(tmp_path), "colours")
@@ -49,14 +50,14 @@ def test_03_a_failing_registry_with_secrets_in_its_address(way, tmp_path, monkey
         settings = settings_for(tmp_path, registry_uri=proxy.address, refresh_seconds=1.0)
         with running(settings, tmp_path) as service:
             proxy.fail(way)
-            under_attack(service, REQUEST, [poll], f"03 a registry that {way}")
+            under_attack(targets, service, REQUEST, [poll])
             poll(service.url)
         if way != "refuses":
             proxy.close()
     text = (tmp_path / "serve.log").read_text(errors="replace")
     shown = [secret for secret in SECRETS if secret in text]
-    say(f"TARGET 03 a registry that {way}: secrets in the log: {len(shown)} (at most 0)")
-    assert "refresh: failed" in text and not shown
+    targets.at_most("secrets in the log", len(shown), 0)
+    assert "refresh: failed" in text
 
 
 def publish_half(url: str, folder: str) -> None:
@@ -69,12 +70,12 @@ def publish_half(url: str, folder: str) -> None:
     assert refresh(url)["outcome"] in OUTCOMES
 
 
-def test_12_a_service_that_follows_publishers_which_die(tmp_path):
+def test_12_a_service_that_follows_publishers_which_die(tmp_path, targets):
     publisher = Publisher(tmp_path)
     publisher.publish(0)
     with running(settings_for(tmp_path), tmp_path) as service:
         # A new version starts in a process beside the present one, which takes processor time from it.
-        under_attack(service, REQUEST, [partial(publish_half, folder=str(tmp_path))], "12 half publishes", p99=1.5)
+        under_attack(targets, service, REQUEST, [partial(publish_half, folder=str(tmp_path))])
         assert refresh(service.url)["outcome"] in OUTCOMES
     assert publisher.served()
     assert publisher.registry.release("bins").number > 1  # some of them got as far as that
@@ -104,27 +105,25 @@ def broken(publisher: Publisher, monkeypatch, watched: Path, sample: bool, cut=l
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["every step", "a sample, with MLflow's own files"])
-def test_12_a_publisher_killed_where_it_writes_to_the_registry_or_a_file(tmp_path, monkeypatch, whole):
+def test_12_a_publisher_killed_where_it_writes_to_the_registry_or_a_file(tmp_path, monkeypatch, whole, targets):
     if not whole:
         lighten(monkeypatch)
     kills, count = broken(Publisher(tmp_path), monkeypatch, tmp_path, sample=whole)
-    say(f"TARGET 12 registries that cannot be served after {kills} kills: {count} (at most 0)")
-    assert not count
+    targets.at_most(f"registries that cannot be served after {kills} kills", count, 0)
 
 
-def test_16_power_cuts_at_every_write_of_the_registry(tmp_path, monkeypatch):
+def test_16_power_cuts_at_every_write_of_the_registry(tmp_path, monkeypatch, targets):
     with recorded(monkeypatch) as disk:
         publisher, cut = Publisher(tmp_path), partial(disk.cut, tmp_path / "artifacts")
         kills, count = broken(publisher, monkeypatch, tmp_path / "nothing", sample=False, cut=cut)
-    say(f"TARGET 16 registries that cannot be served after {kills} power cuts: {count} (at most 0)")
-    assert not count
+    targets.at_most(f"registries that cannot be served after {kills} power cuts", count, 0)
 
 
 def look(url: str) -> None:
     assert refresh(url)["outcome"] == "held"
 
 
-def test_16_a_registry_that_is_replaced_while_a_service_follows_it(tmp_path):
+def test_16_a_registry_that_is_replaced_while_a_service_follows_it(tmp_path, targets):
     publisher, other = Publisher(tmp_path / "first"), Publisher(tmp_path / "second")
     publisher.publish(0)
     other.publish(1)
@@ -132,4 +131,4 @@ def test_16_a_registry_that_is_replaced_while_a_service_follows_it(tmp_path):
         (tmp_path / "second" / "mlflow.db").replace(tmp_path / "first" / "mlflow.db")
         answer = refresh(service.url)
         assert (answer["outcome"], "another registry" in answer["message"]) == ("held", True)
-        under_attack(service, REQUEST, [look], "16 a replaced registry", rounds=3)
+        under_attack(targets, service, REQUEST, [look], rounds=3)

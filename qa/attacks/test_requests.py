@@ -19,43 +19,71 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import jsonschema_rs
 import pytest
 import schemathesis
 
-from pliant.errors import InputError
-from pliant.flows import config
-from pliant.flows.bins.config import BinsFlowConfig
-from pliant.flows.cascade.config import CascadeFlowConfig
-from pliant.flows.tokens.config import TokensFlowConfig
 from pliant.outcomes.files import observed_path
-from qa.grounds import GROUNDS, served
-from qa.targets import Targets, exchange, say, under_attack
-from tests.fixtures.clients import ask, call, image_body, wait_for
+from qa.attacks.attackers import under_attack
+from qa.targets import exchange, say
+from qa.worlds import WORLDS, served
+from tests.fixtures.clients import ask, call, wait_for
 from tests.fixtures.live import ConcurrentCalls, go_on, processes
 from tests.fixtures.packing.published import NAME
 from tests.fixtures.tokens.published import CLASSES, publish
 from tests.fixtures.tokens.samples import tiny_task
 
-TOKENS, BINS, PACKING = GROUNDS["tokens"], GROUNDS["bins"], GROUNDS["packing"]
-PIN = b'{"name": "digits", "version": 1}'
-KINDS = (
-    {"content-type": "text/plain"},
-    {"content-type": "application/x-www-form-urlencoded"},
-    {},
-    {"content-type": "application/json", "host": "rebound.example:3000"},
-)
-"""Kinds of requests that a page may send without being asked first (CORS), and one by a name that was rebound."""
+TOKENS, BINS, PACKING = WORLDS["tokens"], WORLDS["bins"], WORLDS["packing"]
 CHARSETS = (
-    *("undefined", "punycode", "idna", "rot13", "base64", "zip", "utf-16", "utf-7", "mbcs", "none", "x" * 900, "\xff"),
+    "undefined",
+    "punycode",
+    "idna",
+    "rot13",
+    "base64",
+    "zip",
+    "utf-16",
+    "utf-7",
+    "mbcs",
+    "none",
+    "x" * 900,
+    "\xff",
 )
 """Of which Python knows some as anything but a way to write letters."""
 METHODS = ("GET", "POST", "PUT", "DELETE", "PATCH")
 NAMES = ("../up", "a/b", "a b", ".hidden", "-front", "", "a\n", "a\0b", "é", "..", "encoder/x", "%2e%2e")
 PART = '--b\r\ncontent-disposition: form-data; name="task-\xe9"\r\n'
 FORM = (PART + "{}\r\ndigits\r\n--b--\r\n").encode("latin-1")
+
+
+def form(part: str = "", whole: str = "") -> tuple[str, str, bytes, dict[str, str]]:
+    """Return a request with a multipart form, whose part or whole has a charset."""
+    head = f"content-type: text/plain; charset={part}\r\n" if part else ""
+    kind = f"multipart/form-data; boundary=b{'; charset=' if whole else ''}{whole}"
+    return "POST", TOKENS.path, FORM.replace(b"{}", head.encode("latin-1")), {"content-type": kind}
+
+
+PINNING = (
+    {"content-type": "text/plain"},
+    {"content-type": "application/x-www-form-urlencoded"},
+    {"content-type": None},
+    {"content-type": "application/json", "host": "rebound.example:3000"},
+)
+"""Kinds of requests that a page may send without being asked first (CORS), and one by a name that was rebound."""
+REQUESTS = {
+    "pins by web pages": [
+        ("POST", path, b'{"name": "digits", "version": 1}', kind)
+        for kind in PINNING
+        for path in ("/v1/tasks", "/v1/refresh")
+    ],
+    "strange forms": [each for charset in CHARSETS for each in (form(whole=charset), form(part=charset))],
+    "wrong methods": [(method, TOKENS.path, b"", {}) for method in METHODS if method != "POST"],
+    "names of tasks": [("POST", "/v1/tasks", json.dumps({"name": name}).encode(), {}) for name in NAMES],
+}
+REFUSALS = {"pins by web pages": (415, 421), "strange forms": range(400, 500), "wrong methods": (405,)}
+"""Statuses that an attack's requests must be answered with, unless they are shed."""
 INPUTS = int(os.environ.get("PLIANT_FUZZ_INPUTS", "10000"))
 SEED = int(os.environ.get("PLIANT_FUZZ_SEED", "0"))
 CLIENTS = 8
@@ -80,115 +108,55 @@ HEADS = (
 )
 
 
-def pin(url: str) -> None:
-    for headers in KINDS:
-        for path in ("/v1/tasks", "/v1/refresh"):
-            connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=10)
-            with suppress(OSError, http.client.HTTPException):
-                connection.request("POST", path, PIN, headers)
-                status = connection.getresponse().status
-                assert status in (415, 421, 503), status
-            connection.close()
+def send_all(url: str, attack: str) -> None:
+    """Send an attack's requests, each of which must be refused as it should be, or shed."""
+    for request in REQUESTS[attack]:
+        with suppress(OSError, http.client.HTTPException):
+            status, headers, content = exchange(url, *request, timeout=10.0)
+            assert status in (*REFUSALS[attack], 503), f"{status} for {request}: {content[:200]!r}"
+            assert status != 405 or headers["allow"] == "POST", headers
+        time.sleep(0.005)
 
 
-def test_02_pages_that_pin_an_old_version(tmp_path):
+def test_02_pages_that_pin_an_old_version(tmp_path, targets):
     """What any web page can send to a service on its visitor's machine must not pin a task to an old version."""
     with served("tokens", tmp_path) as service:
         digest = call(service, "GET", "/v1/status")[1]["backbone"]["digest"]
         publish(tmp_path, tiny_task("digits", CLASSES, digest, seed=2))
         assert call(service, "POST", "/v1/refresh", b"{}")[1]["outcome"] == "changed"
-        under_attack(service, ("POST", TOKENS.path, image_body()), [pin], "02 pins by web pages")
+        under_attack(targets, service, TOKENS.request, [partial(send_all, attack="pins by web pages")])
         assert call(service, "GET", "/v1/status")[1]["pins"] == {}
         assert ask(service)[1]["versions"]["task"] == 2
 
 
-def strange_forms() -> Iterator[tuple[bytes, str]]:
-    """Yield forms with their content types: the charset of the whole, and that of a part."""
-    for charset in CHARSETS:
-        yield FORM.replace(b"{}", b""), f"multipart/form-data; boundary=b; charset={charset}"
-        part = f"content-type: text/plain; charset={charset}\r\n".encode("latin-1")
-        yield FORM.replace(b"{}", part), "multipart/form-data; boundary=b"
+@pytest.mark.parametrize("attack", ["strange forms", "wrong methods"])
+def test_09_strange_requests(tokens, attack, targets):
+    under_attack(targets, tokens, TOKENS.request, [partial(send_all, attack=attack)])
 
 
-def send_strange_forms(url: str) -> None:
-    for body, kind in strange_forms():
-        status = 503
-        with suppress(OSError, http.client.HTTPException):
-            status, _, content = exchange(url, "POST", TOKENS.path, body, {"content-type": kind})
-        assert 400 <= status < 500 or status == 503, f"{status} for {kind[:80]}: {content[:200]!r}"
-        time.sleep(0.005)
-
-
-def use_wrong_methods(url: str) -> None:
-    for method in ("GET", "PUT", "DELETE", "PATCH"):
-        status, headers = 503, {}
-        with suppress(OSError, http.client.HTTPException):
-            status, headers, _ = exchange(url, method, TOKENS.path)
-        assert status == 503 or (status == 405 and headers["allow"] == "POST"), f"{status} {headers}"
-        time.sleep(0.005)
-
-
-@pytest.mark.parametrize("attack", [send_strange_forms, use_wrong_methods])
-def test_09_strange_requests(tokens, attack):
-    under_attack(tokens, ("POST", TOKENS.path, TOKENS.body), [attack], f"09 {attack.__name__.replace('_', ' ')}")
-
-
-def test_09_strange_charsets_are_errors_of_the_client(tokens):
-    targets, failures = Targets("09 charsets of forms"), []
-    forms = list(strange_forms())
-    for body, kind in forms:
-        status, _, content = exchange(tokens.url, "POST", TOKENS.path, body, {"content-type": kind})
-        failures += [] if 400 <= status < 500 else [(status, kind[:80], content[:200])]
-    say(f"{len(forms)} forms; {failures[:3]}")
-    targets.at_most("answers that are no 4xx", len(failures), 0)
-    targets.check()
-
-
-def test_09_a_task_with_a_bad_name_is_not_registered(tokens):
-    targets = Targets("09 names of tasks over HTTP")
-    answers = [call(tokens, "POST", "/v1/tasks", json.dumps({"name": name}).encode())[0] for name in NAMES]
-    targets.at_most("answers that are no 4xx", sum(not 400 <= status < 500 for status in answers), 0)
+@pytest.mark.parametrize("kind", ["strange forms", "names of tasks"])
+def test_09_what_is_wrong_is_an_error_of_the_client_and_changes_nothing(tokens, kind, targets):
+    answers = [(exchange(tokens.url, *request), request) for request in REQUESTS[kind]]
+    wrong = [(status, content[:200], request) for (status, _, content), request in answers if not 400 <= status < 500]
+    say(f"{len(answers)} requests; {wrong[:3]}")
+    targets.at_most("answers that are no 4xx", len(wrong), 0)
     targets.at_most("pins", len(call(tokens, "GET", "/v1/status")[1]["pins"]), 0)
-    targets.check()
 
 
-def test_09_a_flow_refuses_bad_names_of_tasks():
-    targets, accepted = Targets("09 names of tasks in flows"), []
-    for name in NAMES:
-        for kind, values in (
-            (TokensFlowConfig, {"data": [f"{name}=digits:digit"]}),
-            (CascadeFlowConfig, {"tasks": [{"name": name}]}),
-            (CascadeFlowConfig, {"levels": [{"name": name}]}),
-            (BinsFlowConfig, {"streams": [{"name": name}]}),
-        ):
-            with suppress(InputError):
-                config.read(kind, overrides=values)
-                accepted.append((kind.__name__, name))
-    say(f"{4 * len(NAMES)} settings with bad names; {accepted[:5]}")
-    targets.at_most("bad names accepted", len(accepted), 0)
-    targets.check()
-
-
-@pytest.mark.parametrize("system", GROUNDS)
-def test_09_openapi_pages_are_valid_and_wrong_methods_are_told_the_right_ones(system, tmp_path):
-    targets = Targets(f"09 {system}")
+@pytest.mark.parametrize("system", WORLDS)
+def test_09_openapi_pages_are_valid_and_wrong_methods_are_told_the_right_ones(system, tmp_path, targets):
     with served(system, tmp_path) as service:
-        prefix = "/v1" if GROUNDS[system].path.startswith("/v1") else ""
-        status, _, content = exchange(service.url, "GET", f"{prefix}/openapi.json")
-        assert status == 200
-        page = json.loads(content)
-        wrong = [prefix + path for path in page["paths"] if not described(path, page["paths"][path])]
+        prefix, fault = "/v1" if WORLDS[system].path.startswith("/v1") else "", ""
+        page = call(service, "GET", f"{prefix}/openapi.json")[1]
+        wrong = [path for path in page["paths"] if not described(path, page["paths"][path])]
         unsound = [(path, *answer) for path in page["paths"] for answer in refused(service.url, prefix, page, path)]
-    targets.at_least("paths on the OpenAPI page", len(page["paths"]), 3)
-    try:
-        fault = schemathesis.openapi.from_dict(page).validate() or ""
-    except jsonschema_rs.ValidationError as error:
-        fault = str(error)[:500]
-    targets.at_most(f"faults of the OpenAPI page, by the standard's own schema {fault}", bool(fault), 0)
-    targets.at_most("paths whose parameters are not described once each", len(wrong), 0)
+    with suppress(jsonschema_rs.ValidationError):
+        fault = schemathesis.openapi.from_dict(page).validate() or "none"
     say(f"{wrong[:3]} {unsound[:5]}")
+    targets.at_least("paths on the OpenAPI page", len(page["paths"]), 3)
+    targets.at_least("valid by the standard's own schema", fault == "none", 1)
+    targets.at_most("paths whose parameters are not described once each", len(wrong), 0)
     targets.at_most("wrong methods answered by other than 405 with the right Allow", len(unsound), 0)
-    targets.check()
 
 
 def described(path: str, operations: dict) -> bool:
@@ -218,9 +186,8 @@ def refused(url: str, prefix: str, page: dict, path: str) -> list[tuple[str, int
     return answers
 
 
-def test_09_retry_after_says_when_the_queue_will_have_moved(tmp_path):
+def test_09_retry_after_says_when_the_queue_will_have_moved(tmp_path, targets):
     """The devices are held still, so that the queue fills up; how soon it moves is known by the answers before."""
-    targets = Targets("09 Retry-After")
     with served("bins", tmp_path, max_waiting=32, max_texts=32) as service:
         after_few = shed_after(service, 2)
         after_many = shed_after(service, 400)
@@ -229,7 +196,6 @@ def test_09_retry_after_says_when_the_queue_will_have_moved(tmp_path):
     targets.at_least("seconds in Retry-After where 2 were answered lately, and 32 wait", max(after_few), 2)
     targets.at_least("fewer seconds where 400 were answered", max(after_few) - min(after_many), 1)
     targets.at_most("Retry-After outside 1 to 60 seconds", len(limits), 0)
-    targets.check()
 
 
 def shed_after(service, count: int) -> list[int]:
@@ -248,9 +214,8 @@ def shed_after(service, count: int) -> list[int]:
     return [int(headers["retry-after"]) for status, headers, _ in requests.answers() if status in (429, 503)]
 
 
-def test_09_observed_prompts_are_their_owners_alone(tmp_path):
+def test_09_observed_prompts_are_their_owners_alone(tmp_path, targets):
     """Also where files are everybody's otherwise, and after the file was rotated."""
-    targets = Targets("09 observed prompts")
     before = os.umask(0)
     try:
         with served("packing", tmp_path, observe=True, observed_bytes=2000) as service:
@@ -262,7 +227,6 @@ def test_09_observed_prompts_are_their_owners_alone(tmp_path):
     readable = [file.name for file in files if file.stat().st_mode & 0o777 != 0o600]
     targets.at_least("files of observed prompts", len(files), 1)
     targets.at_most("of them with another mode than 0600", len(readable), 0)
-    targets.check()
 
 
 def spoilt(body: bytes, draw: random.Random) -> bytes:
@@ -315,9 +279,9 @@ def send_spoilt(address: str, path: str, body: bytes, count: int, number: int) -
     return answers
 
 
-@pytest.mark.parametrize("system", GROUNDS)
-def test_fuzz_no_input_makes_a_service_fail(system, tmp_path):
-    ground = GROUNDS[system]
+@pytest.mark.parametrize("system", WORLDS)
+def test_fuzz_no_input_makes_a_service_fail(system, tmp_path, targets):
+    ground = WORLDS[system]
     with served(system, tmp_path) as service, ThreadPoolExecutor(CLIENTS) as pool:
         arguments = (service.url.removeprefix("http://"), ground.path, ground.body, -(-INPUTS // CLIENTS))
         parts = pool.map(lambda number: send_spoilt(*arguments, number), range(CLIENTS))
@@ -327,12 +291,10 @@ def test_fuzz_no_input_makes_a_service_fail(system, tmp_path):
     errors = [said for status, said in answers if status >= 500 and status != DECLARED]
     unanswered = Counter(reason for status, reason in answers if not status)
     say(f"{system}: {dict(sorted(statuses.items()))}; {errors[:5]}; {unanswered}")
-    targets = Targets(f"fuzz, {system}")
     targets.at_least("inputs", len(answers), INPUTS)
     targets.at_most("5xx other than declared shedding", len(errors), 0)
     targets.at_most("requests without an answer", statuses[0], 0)
     targets.at_most("status of a good request afterwards", alive, 200)
-    targets.check()
 
 
 def test_fuzz_the_clients_know_a_request_that_is_cut_off():

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import gc
 import json
-import multiprocessing
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 from unittest.mock import patch
@@ -24,16 +24,19 @@ import pliant.bins.scheduler
 import pliant.cascade.scheduler
 import pliant.packing.scheduling.scheduler
 import pliant.tokens.scheduler
+from pliant.benchmarks.load_generator import Reply
 from pliant.device import threads
 from pliant.models.classifier import module, weights
 from pliant.packing.scheduling import simulated
 from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import Memory, Prompt
 from pliant.profiling.cascade.latency import LatencyConfig, profile
+from pliant.report import Observation
 from pliant.workload import poisson
-from qa.attacks.load import Reached, offer, post, saturate
-from qa.grounds import served
-from qa.targets import Targets, elsewhere, make_keys, metric, say
+from qa.attacks.overload import Load, offer
+from qa.clients import apart, elsewhere, flood
+from qa.targets import bearer, make_keys, metric, say
+from qa.worlds import served
 from tests.fixtures import tenants
 from tests.fixtures.bins import loads as bins_loads
 from tests.fixtures.bins import published as bins
@@ -44,19 +47,13 @@ from tests.fixtures.packing.published import NAME
 from tests.fixtures.tenants import FLOOD, OTHERS
 from tests.fixtures.tokens import loads as tokens_loads
 
-UTILITIES = {
-    "tokens": (tenants.tokens_load, tenants.run_tokens),
-    "cascade": (tenants.cascade_load, tenants.run_cascade),
-}
-"""The systems whose schedulers look at utilities; packing's is in the order within a tenant alone."""
-apart = partial(ProcessPoolExecutor, mp_context=multiprocessing.get_context("spawn"))
 
+@pytest.mark.parametrize("system", ["tokens", "cascade"])
+def test_06_utility_buys_nothing_beyond_the_share(system, targets):
+    """The flooding tenant says that its requests are worth a million times as much.
 
-@pytest.mark.parametrize("system", UTILITIES)
-def test_06_utility_buys_nothing_beyond_the_share(system):
-    """The flooding tenant says that its requests are worth a million times as much."""
-    load, run = UTILITIES[system]
-    targets = Targets(f"06 utility, {system}")
+    Bins look at no utility, and packing's is in the order within a tenant alone."""
+    load, run, _ = BUILDS[system]
     modest = load(0, 6.0, tenants.CAPACITY[system])
     base = tenants.compare(modest, run)
     for utility in (10.0, 1e6):
@@ -65,14 +62,13 @@ def test_06_utility_buys_nothing_beyond_the_share(system):
         say(f"utility {utility:g}: others {compared.others}, without tenants {compared.blind}")
         kept = compared.others.on_time / base.others.on_time
         targets.at_least(f"others' answers in time at utility {utility:g} over 1", kept, 0.99)
-    targets.check()
 
 
 SIMULATED = {"tokens": 20.0, "bins": 8.0, "cascade": 6.0, "packing": 60.0}  # seconds
 
 
 @pytest.mark.parametrize("system", SIMULATED)
-def test_08_the_others_do_not_notice_a_tenant_at_ten_times_its_share(system):
+def test_08_the_others_do_not_notice_a_tenant_at_ten_times_its_share(system, targets):
     rows = []
     for seed in range(3):
         if system == "packing":
@@ -81,13 +77,11 @@ def test_08_the_others_do_not_notice_a_tenant_at_ten_times_its_share(system):
             compared = tenants.compared(system, seed, SIMULATED[system])
             rows.append((compared.p99, compared.throughput))
         say(f"{system}, seed {seed}: p99 {rows[-1][0]:.3f}x, throughput {rows[-1][1]:.3f}x")
-    targets = Targets(f"08 tenants, {system}")
     p99, throughput = np.median(rows, axis=0)
     worst, least = max(row[0] for row in rows), min(row[1] for row in rows)
     say(f"{system}, the worst seeds: p99 {worst:.3f}x, throughput {least:.3f}x")
     targets.at_most("others' p99 over alone (median of the seeds)", float(p99), 1.15, "x")
     targets.at_least("all answers over those without fairness", float(throughput), 0.97, "x")
-    targets.check()
 
 
 SIZES = {"hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 6, "num_attention_heads": 4}
@@ -98,29 +92,35 @@ BODY = json.dumps({"inputs": bins.TEXT, "deadline": DEADLINE}).encode()
 SHED = r'refusals_total\{code="busy"\}'  # since the event loop had no time for them
 
 
-def reach(
-    pool: ProcessPoolExecutor, url: str, load: Sequence[tuple[float, str]], keys: Mapping[str, str]
-) -> list[Reached]:
-    """Offer a load, the tenant that floods from a process of its own; what became of it after the first seconds."""
-    requests, begin = {name: post("/predict", BODY, keys.get(name, "")) for _, name in load}, time.monotonic() + 1
-    rows = [(at, name, requests[name]) for at, name in load]
-    parts = [[row for row in rows if (row[1] == FLOOD) == flooding] for flooding in (False, True)]
-    futures = [pool.submit(offer, url, part, begin) for part in parts]
-    return [reached for future in futures for reached in future.result() if reached.due >= WARM]
+@dataclass(frozen=True)
+class Reached:
+    """What became of requests after the first seconds, on the client's clock, from when they were to be sent."""
+
+    replies: Sequence[Reply]
+
+    @classmethod
+    def by(cls, pool: ProcessPoolExecutor, url: str, load: Load, keys: Mapping[str, str]) -> Reached:
+        """Offer a load, the tenant that floods from a process of its own."""
+        parts = [[pair for pair in load if (pair[1] == FLOOD) == flooding] for flooding in (False, True)]
+        futures = [pool.submit(offer, url, "/predict", BODY, DEADLINE, part, keys) for part in parts]
+        replies = [reply for future in futures for reply in future.result()]
+        return cls([reply for reply in replies if reply.observation.request.arrival >= WARM])
+
+    def answered(self, flooding: bool) -> list[Observation]:
+        seen = [reply.observation for reply in self.replies if reply.status == 200]
+        return [each for each in seen if flooding or each.request.tenant != FLOOD]
+
+    @property
+    def p99(self) -> float:
+        """The 99th percentile of the seconds of the others' answers."""
+        seconds = [(each.answered or 0.0) - each.request.arrival for each in self.answered(flooding=False)]
+        return float(np.quantile(seconds, 0.99))
+
+    def in_time(self, flooding: bool = True) -> int:
+        return sum(each.outcome != "late" for each in self.answered(flooding))
 
 
-def p99(reached: Sequence[Reached]) -> float:
-    """Return the 99th percentile of the seconds of the others' answers, from when they were to be sent."""
-    return float(np.quantile([r.lag + r.seconds for r in reached if r.name != FLOOD and r.status == 200], 0.99))
-
-
-def in_time(reached: Sequence[Reached], flooding: bool = True) -> int:
-    """Return the number of answers in time on the client's clock."""
-    counted = [r for r in reached if flooding or r.name != FLOOD]
-    return sum(r.status == 200 and r.lag + r.seconds <= DEADLINE for r in counted)
-
-
-def test_08_the_others_do_not_notice_a_tenant_that_floods_live_bins(tmp_path):
+def test_08_the_others_do_not_notice_a_tenant_that_floods_live_bins(tmp_path, targets):
     """Each round offers the same arrivals three times: without the tenant that floods, with it, and with it to a service
     that knows no tenants. The encoder is so large that the device is the limit and not HTTP; a share is a tenth of the
     requests a second that the device answers when the service is never without some."""
@@ -133,30 +133,25 @@ def test_08_the_others_do_not_notice_a_tenant_that_floods_live_bins(tmp_path):
         running(bins.settings_for(tmp_path, home=other / "home"), other) as nameless,
         apart(2) as pool,
     ):
-        list(pool.map(time.sleep, (2.0, 2.0)))  # both processes have imported everything
-        closed = [pool.submit(saturate, nameless.url, post("/predict", BODY), CLOSED, 5.0).result() for _ in range(2)]
-        capacity = max(statuses.count(200) for statuses in closed) / 5.0
+        closed = [pool.submit(flood, nameless.url, "/predict", [BODY], {}, 5.0, CLOSED).result() for _ in range(2)]
+        capacity = max(statuses[200] for statuses in closed) / 5.0
         say(f"the device answers {capacity:.0f} requests a second")
         for seed in range(ROUNDS):
             load = tenants.arrivals(capacity, SECONDS, np.random.default_rng(seed))
-            alone = reach(pool, shared.url, [pair for pair in load if pair[1] != FLOOD], keys)
-            beside = reach(pool, shared.url, load, keys)
-            nobody = reach(pool, nameless.url, load, {})
-            rows.append((p99(beside) / p99(alone), in_time(beside) / in_time(nobody)))
-            kept = in_time(beside, flooding=False) / in_time(alone)
+            alone = Reached.by(pool, shared.url, [pair for pair in load if pair[1] != FLOOD], keys)
+            beside, nobody = Reached.by(pool, shared.url, load, keys), Reached.by(pool, nameless.url, load, {})
+            rows.append((beside.p99 / alone.p99, beside.in_time() / nobody.in_time()))
+            milliseconds = [round(1000 * each.p99, 1) for each in (alone, beside, nobody)]
+            say(f"seed {seed}: others' p99 alone, beside the flood, with nobody named: {milliseconds} ms")
+            kept = beside.in_time(flooding=False) / alone.in_time()
             say(
-                f"seed {seed}: others' p99 {1000 * p99(alone):.1f} ms alone, {1000 * p99(beside):.1f} ms beside the flood "
-                f"({rows[-1][0]:.3f}x), {1000 * p99(nobody):.1f} ms with nobody named; their answers in time over alone "
-                f"{kept:.3f}; all answers in time {in_time(beside)} over {in_time(nobody)} ({rows[-1][1]:.3f}x)"
+                f"others' answers in time over alone {kept:.3f}; all {beside.in_time()} over {nobody.in_time()}; {rows[-1]}"
             )
         shed = metric(shared.url, SHED, keys["operators"]) + metric(nameless.url, SHED)
-    p99s, throughputs = zip(*rows, strict=True)
-    targets = Targets("08 tenants, live bins")
-    say(f"the worst: p99 {max(p99s):.3f}x, throughput {min(throughputs):.3f}x")
-    targets.at_most("others' p99 over alone (median of the rounds)", float(np.median(p99s)), 1.15, "x")
-    targets.at_least("all answers in time over nobody named (median)", float(np.median(throughputs)), 0.97, "x")
     assert not shed, f"{shed:.0f} requests were shed at the door: HTTP was the limit, not the device"
-    targets.check()
+    p99, throughput = np.median(rows, axis=0)
+    targets.at_most("others' p99 over alone (median of the rounds)", float(p99), 1.15, "x")
+    targets.at_least("all answers in time over nobody named (median)", float(throughput), 0.97, "x")
 
 
 TURN = 5.0  # seconds
@@ -165,7 +160,7 @@ TEXT = json.dumps({"task": "colours", "text": cascade.SURE, "candidate": "single
 
 def rate(url: str, key: str, connections: int, seconds: float) -> float:
     """Return the answers a second on so many connections."""
-    return saturate(url, post("/v1/predict", TEXT, key), connections, seconds, 60.0).count(200) / seconds
+    return flood(url, "/v1/predict", [TEXT], bearer(key), seconds, connections)[200] / seconds
 
 
 def wide(task: str, level: str, seed: int = 0, classes=cascade.CLASSES, make=cascade.tiny_classifier):
@@ -186,13 +181,13 @@ def profiled(name: str, digest: str, number: int, level=cascade._level):
 
 
 @pytest.mark.parametrize("full", ["the device", "HTTP"])
-def test_20_another_s_30_connections_leave_a_tenant_of_cascade_its_half(tmp_path, monkeypatch, full):
+def test_20_another_s_30_connections_leave_a_tenant_of_cascade_its_half(tmp_path, monkeypatch, full, targets):
     if full == "the device":
         monkeypatch.setattr(cascade, "tiny_classifier", wide)
         monkeypatch.setattr(cascade, "_level", profiled)
     key, shares = make_keys(tmp_path / "keys.json", {"ann": "use", "many": "use"}), []
     serving = served("cascade", tmp_path, keys_file=tmp_path / "keys.json")
-    with serving as service, apart(1) as pool, apart(1, initializer=elsewhere) as attacking:
+    with serving as service, apart() as pool, apart(initializer=elsewhere) as attacking:
         for each in (pool, attacking):
             each.submit(rate, service.url, key["ann"], 2, 3.0).result()
         for number in range(ROUNDS):
@@ -203,35 +198,31 @@ def test_20_another_s_30_connections_leave_a_tenant_of_cascade_its_half(tmp_path
             shares.append(beside / (alone / 2))
             say(f"round {number + 1}: {alone:.1f}/s alone, {beside:.1f}/s beside {attack.result():.1f}/s of the other")
     say(f"worst {min(shares):.2f}")
-    targets = Targets(f"20 30 connections, where {full} is full")
     targets.at_least("rate over half of that alone, median", float(np.median(shares)), 0.95)
-    targets.check()
 
 
-def test_20_another_s_64_outputs_make_no_deadline_of_a_tenant_of_packing_late(tmp_path):
+def test_20_another_s_64_outputs_make_no_deadline_of_a_tenant_of_packing_late(tmp_path, targets):
     key = make_keys(tmp_path / "keys.json", {"ann": "use", "many": "use"})
     with served("packing", tmp_path, keys_file=tmp_path / "keys.json") as service, ThreadPoolExecutor(8) as pool:
 
-        def asking(tenant: str, seconds: float, **fields: Any):
+        def ask(tenant: str, seconds: float, **fields: Any):
             body = {"model": NAME, "prompt": "a dog", "ignore_eos": True, **fields}
-            request = post("/v1/completions", json.dumps(body).encode(), key[tenant])
-            return pool.submit(saturate, service.url, request, 1, seconds, 60.0)
+            request = ("/v1/completions", [json.dumps(body).encode()], bearer(key[tenant]))
+            return pool.submit(flood, service.url, *request, seconds, 1)
 
         def share() -> float:
-            each = [asking("ann", 2 * TURN, max_tokens=8, deadline=within) for within in (1.0, 2.0, 5.0, 10.0)]
-            statuses = [status for future in each for status in future.result()]
-            say(f"{statuses.count(200)} of {len(statuses)} answered")
-            return statuses.count(200) / len(statuses)
+            each = [ask("ann", 2 * TURN, max_tokens=8, deadline=within) for within in (1.0, 2.0, 5.0, 10.0)]
+            statuses = sum((future.result() for future in each), Counter())
+            say(f"answers by status: {statuses}")
+            return statuses[200] / statuses.total()
 
         alone = share()
-        attacks = [asking("many", 2 * TURN + 2, n=64, max_tokens=40) for _ in range(3)]
+        attacks = [ask("many", 2 * TURN + 2, n=64, max_tokens=40) for _ in range(3)]
         time.sleep(1)
         beside = share()
-        say(f"the other had {sum(attack.result().count(200) for attack in attacks)} requests of 64 outputs answered")
-    targets = Targets("20 64 outputs at once")
+        say(f"the other had {sum(attack.result()[200] for attack in attacks)} requests of 64 outputs answered")
     targets.at_least("deadlines of 1 s and more answered, alone", alone, 1.0)
     targets.at_least("deadlines of 1 s and more answered, beside", beside, 0.99)
-    targets.check()
 
 
 MODULES = {
@@ -245,6 +236,18 @@ RULES, MEMORY = Rules("default", 256), Memory(400, 16, 0, 256, 32)
 
 Steps = list[tuple[Any, float, Any]]
 """What a scheduler is given: events or inputs of steps, their times, and what it decides."""
+
+
+BUILDS = {
+    "tokens": (tenants.tokens_load, tenants.run_tokens, lambda: tokens_loads.scheduler("default", 1, margin=0.15)),
+    "bins": (tenants.bins_load, tenants.run_bins, lambda: bins_loads.scheduler(bins_loads.known("shared", 1, (1, 4)))),
+    "cascade": (
+        tenants.cascade_load,
+        tenants.run_cascade,
+        lambda: cascade_loads.scheduler(cascade_loads.known(1), 1, margin=0.15),
+    ),
+}
+"""System -> its load, its simulation and its scheduler."""
 
 
 class NoFairness:
@@ -275,24 +278,8 @@ class NoFairness:
 def recorded(system: str) -> tuple[Callable[[], Any], Steps]:
     """Return what builds the scheduler, and Poisson arrivals of a single tenant as they were simulated with it."""
     rng, seconds, rate = np.random.default_rng(0), LENGTHS[system], 0.8 * tenants.CAPACITY[system]
-    if system != "packing":
-        load, simulate, build = {
-            "tokens": (
-                tenants.tokens_load,
-                tenants.run_tokens,
-                lambda: tokens_loads.scheduler("default", 1, margin=0.15),
-            ),
-            "bins": (
-                tenants.bins_load,
-                tenants.run_bins,
-                lambda: bins_loads.scheduler(bins_loads.known("shared", 1, (1, 4))),
-            ),
-            "cascade": (
-                tenants.cascade_load,
-                tenants.run_cascade,
-                lambda: cascade_loads.scheduler(cascade_loads.known(1), 1, margin=0.15),
-            ),
-        }[system]
+    if system in BUILDS:
+        load, simulate, build = BUILDS[system]
         # Such a load is 17.2 tenths of the capacity that it is made for; here all of it is one tenant's.
         journal = simulate([replace(request, tenant="ann") for request in load(0, seconds, rate * 10 / 17.2)])
         return build, [(entry.event, entry.now, list(entry.actions)) for entry in journal]
@@ -321,7 +308,7 @@ def drive(scheduler: Any, steps: Steps) -> float:
 
 
 @pytest.mark.parametrize("system", LENGTHS)
-def test_costs_a_scheduler_takes_as_many_events_a_second_with_tenants(system):
+def test_costs_a_scheduler_takes_as_many_events_a_second_with_tenants(system, targets):
     """Where nobody attacks: with, without, without, with in each round, so that a drift of the machine's speed hits both.
 
     The median of the rounds' ratios is judged.
@@ -343,6 +330,4 @@ def test_costs_a_scheduler_takes_as_many_events_a_second_with_tenants(system):
         f"{system}: {len(steps)} steps of {1e6 * np.median(seconds) / 2 / len(steps):.2f} us; events a second over "
         f"without, quartiles of the rounds: {np.quantile(ratios, [0.25, 0.5, 0.75]).round(3)}"
     )
-    targets = Targets("costs")
     targets.at_least(f"events/s over without, {system}", float(np.median(ratios)), 0.95, "x")
-    targets.check()

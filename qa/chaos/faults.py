@@ -6,43 +6,33 @@ import asyncio
 import resource
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import psutil
 
 from pliant.serving.launch import Service
-from qa.chaos.load import DECLARED, Counts, ask
+from qa.chaos.load import Clients
 from qa.targets import say
 from tests.fixtures.live import processes
 
 SLOW_CLIENTS = 100
 START = 3.0  # seconds in which a process that parses large bodies starts
-LARGE_DECLARED = DECLARED | {413}
-"""Status codes of an answer to a large body: where its process was killed, it may have been too much for that."""
 
 
 @dataclass(frozen=True)
 class Victim:
-    """A service under chaos: its registry's database, a request to leave unanswered, and one with a large body.
-
-    `counts` are of the requests with large bodies.
-    """
+    """A service under chaos: its registry's database, clients with requests that may be left, and with large bodies."""
 
     service: Service
     database: Path
-    request: bytes
-    large: bytes
-    counts: Counts = field(default_factory=lambda: Counts(LARGE_DECLARED))
-
-    @property
-    def address(self) -> tuple[str, int]:
-        host, port = self.service.url.removeprefix("http://").split(":")
-        return host, int(port)
+    clients: Clients
+    large: Clients
 
     @property
     def family(self) -> list[psutil.Process]:
@@ -57,7 +47,7 @@ class Victim:
             with suppress(psutil.Error):
                 sockets = process.net_connections()
                 ports = [each.laddr.port for each in sockets if each.status == psutil.CONN_LISTEN]
-                held += [process] if self.address[1] in ports else []
+                held += [process] if self.clients.address[1] in ports else []
         return max(held or [psutil.Process(self.service.process.pid)], key=lambda process: process.memory_info().rss)
 
 
@@ -67,11 +57,16 @@ def _devices(victim: Victim, draw: np.random.Generator) -> list[psutil.Process]:
     return [devices[int(draw.integers(len(devices)))]] if devices else []
 
 
+def each(processes: Iterable[psutil.Process], act: Callable[[psutil.Process], object]) -> None:
+    """Do something to processes, some of which may have ended meanwhile."""
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            act(process)
+
+
 @contextmanager
 def killed_device(victim: Victim, draw: np.random.Generator) -> Iterator[None]:
-    for device in _devices(victim, draw):
-        with suppress(psutil.NoSuchProcess):
-            device.kill()
+    each(_devices(victim, draw), psutil.Process.kill)
     yield
 
 
@@ -79,24 +74,18 @@ def killed_device(victim: Victim, draw: np.random.Generator) -> Iterator[None]:
 def stopped_device(victim: Victim, draw: np.random.Generator) -> Iterator[None]:
     """Hold a device still: it goes on in time, or is taken for hung."""
     held = _devices(victim, draw)
-    for device in held:
-        with suppress(psutil.NoSuchProcess):
-            device.suspend()
+    each(held, psutil.Process.suspend)
     yield
-    for device in held:
-        with suppress(psutil.NoSuchProcess):
-            device.resume()
+    each(held, psutil.Process.resume)
 
 
 @contextmanager
 def killed_helper(victim: Victim, draw: np.random.Generator) -> Iterator[None]:
     """Kill the process that parses large bodies, often with a body in it; its client gets an answer all the same."""
     with ThreadPoolExecutor(1) as client:
-        answer = client.submit(asyncio.run, ask(victim.address, victim.large, victim.counts))
+        answer = client.submit(asyncio.run, victim.large.ask())
         time.sleep(float(draw.uniform(0.0, START)))
-        for helper in processes(victim.service, "json_body"):
-            with suppress(psutil.NoSuchProcess):
-                helper.kill()
+        each(processes(victim.service, "json_body"), psutil.Process.kill)
         answer.result()
     yield
 
@@ -105,18 +94,15 @@ def killed_helper(victim: Victim, draw: np.random.Generator) -> Iterator[None]:
 def full_disk(victim: Victim, draw: np.random.Generator) -> Iterator[None]:
     """Let every write of the service's processes to a file fail, as on a full disk."""
 
-    def limit_files(full: bool) -> None:
-        """Let files grow no more, or again; of a process that has started meanwhile, too."""
-        for process in victim.family:
-            with suppress(psutil.NoSuchProcess):
-                _, most = process.rlimit(resource.RLIMIT_FSIZE)
-                process.rlimit(resource.RLIMIT_FSIZE, (0 if full else most, most))
+    def limit(full: bool, process: psutil.Process) -> None:
+        _, most = process.rlimit(resource.RLIMIT_FSIZE)
+        process.rlimit(resource.RLIMIT_FSIZE, (0 if full else most, most))
 
-    limit_files(full=True)
+    each(victim.family, partial(limit, True))
     try:
         yield
     finally:
-        limit_files(full=False)
+        each(victim.family, partial(limit, False))  # also those that have started meanwhile
 
 
 @contextmanager
@@ -135,8 +121,8 @@ def slow_sockets(victim: Victim, draw: np.random.Generator) -> Iterator[None]:
     connections = []
     for _ in range(SLOW_CLIENTS):
         with suppress(OSError):
-            connections.append(socket.create_connection(victim.address, 5))
-            connections[-1].sendall(victim.request[: int(draw.integers(1, len(victim.request)))])
+            connections.append(socket.create_connection(victim.clients.address, 5))
+            connections[-1].sendall(victim.clients.request[: int(draw.integers(1, len(victim.clients.request)))])
     yield
     for connection in connections:
         connection.close()
@@ -145,8 +131,8 @@ def slow_sockets(victim: Victim, draw: np.random.Generator) -> Iterator[None]:
 @contextmanager
 def clients_that_leave(victim: Victim, draw: np.random.Generator) -> Iterator[None]:
     for _ in range(SLOW_CLIENTS):
-        with suppress(OSError), socket.create_connection(victim.address, 5) as connection:
-            connection.sendall(victim.request)
+        with suppress(OSError), socket.create_connection(victim.clients.address, 5) as connection:
+            connection.sendall(victim.clients.request)
             time.sleep(float(draw.exponential(0.01)))
     yield
 

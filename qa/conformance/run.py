@@ -17,17 +17,21 @@ import shutil
 import signal
 import subprocess
 import sys
+import textwrap
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from rich.console import Console
+from rich.table import Table
 
 from pliant.benchmarks.places import ROOT, SHARED
 from pliant.errors import PliantError
 from qa.conformance.environments import NotInstalledError, python_of
-from qa.conformance.services import SYSTEMS, LiveService, live
+from qa.conformance.services import MODELS, LiveService, live
 
 SCRIPTS = Path(__file__).with_name("clients")
 TEXTS = SHARED / "text" / "sst2_validation.parquet"
@@ -64,6 +68,13 @@ class Client:
 
 _OPENAI, _HUB = ("openai==3.57.0",), ("huggingface_hub==2.4.0", "numpy")
 _TORCH = "torch==2.13.0"  # a release that has a build for CPUs
+_LANGCHAIN = ("langchain-openai==1.7.4", "tiktoken==0.14.0", "llama-index-core==0.14.25")
+"""llama-index-core has a copy of cl100k_base's vocabulary, which tiktoken else downloads."""
+_LANGCHAIN_HUB = ("--no-deps langchain-huggingface==1.2.3", "langchain-core==1.8.3", *_HUB)
+"""It is installed alone, as it would bring torch."""
+_LLAMA = "llama-index-embeddings-text-embeddings-inference"
+_RERANK = "llama-index-postprocessor-tei-rerank"
+_TRITON, _FUZZ = ("tritonclient[http]==2.73.0",), ("schemathesis==4.32.5",)
 CLIENTS: tuple[Client, ...] = (
     Client("openai", "chats.py", "packing", _OPENAI),
     Client("huggingface_hub", "chats.py", "packing", _HUB, hub_offline=False),
@@ -75,34 +86,13 @@ CLIENTS: tuple[Client, ...] = (
     Client(VLLM, "commands.py", "packing"),
     Client("huggingface_hub", "tei.py", "bins", _HUB, hub_offline=False),
     Client("openai", "tei.py", "bins", _OPENAI),
-    # llama-index-core has a copy of cl100k_base's vocabulary, which tiktoken else downloads.
-    Client(
-        "langchain-openai",
-        "tei.py",
-        "bins",
-        ("langchain-openai==1.7.4", "tiktoken==0.14.0", "llama-index-core==0.14.25"),
-    ),
-    Client(
-        "langchain-huggingface",
-        "tei.py",
-        "bins",
-        # It is installed alone, as it would bring torch.
-        ("--no-deps langchain-huggingface==1.2.3", "langchain-core==1.8.3", *_HUB),
-        hub_offline=False,
-    ),
-    *(
-        Client(name, "tei.py", "bins", (f"{name}=={number}",))
-        for name, number in (
-            ("llama-index-embeddings-text-embeddings-inference", "0.6.0"),
-            ("llama-index-postprocessor-tei-rerank", "0.6.0"),
-            ("cohere", "7.3.1"),
-        )
-    ),
-    *(
-        Client("tritonclient[http]", "oip.py", system, ("tritonclient[http]==2.73.0",))
-        for system in ("bins", "cascade", "tokens")
-    ),
-    *(Client("schemathesis", "pages.py", system, ("schemathesis==4.32.5",)) for system in SYSTEMS),
+    Client("langchain-openai", "tei.py", "bins", _LANGCHAIN),
+    Client("langchain-huggingface", "tei.py", "bins", _LANGCHAIN_HUB, hub_offline=False),
+    Client(_LLAMA, "tei.py", "bins", (f"{_LLAMA}==0.6.0",)),
+    Client(_RERANK, "tei.py", "bins", (f"{_RERANK}==0.6.0",)),
+    Client("cohere", "tei.py", "bins", ("cohere==7.3.1",)),
+    *(Client("tritonclient[http]", "oip.py", system, _TRITON) for system in ("bins", "cascade", "tokens")),
+    *(Client("schemathesis", "pages.py", system, _FUZZ) for system in MODELS),
 )
 
 
@@ -115,61 +105,49 @@ def choose(words: Sequence[str]) -> list[Client]:
 
 
 PASSED, FAILED, NOT_RUN = "passed", "failed", "not run"
+WORDS = {True: "ok", False: FAILED, None: "left out"}
 HEADINGS = ("client", "version", "against", "what it did", "result", "steps", "seconds")
-WIDTH = 72  # characters of what a client did
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A line of a client. `ok`: None for a step that is left out, with the reason in `detail`."""
-
-    did: str
-    ok: bool | None
-    detail: str
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A client against a system. `reason`: why it was not run, or why it failed besides its steps; else empty."""
+    """A client against a system. `steps`: what it did, whether that was right (None: left out), and details.
+
+    `reason`: why it was not run, or why it failed besides its steps; else empty.
+    """
 
     client: str
     version: str
     system: str
-    steps: tuple[Step, ...]
+    steps: tuple[tuple[str, bool | None, str], ...]
     reason: str = ""
     installed: bool = True
     seconds: float = 0.0
 
     @property
+    def taken(self) -> dict[str, bool]:
+        return {did: ok for did, ok, _ in self.steps if ok is not None}
+
+    @property
     def result(self) -> str:
         if not self.installed:
             return NOT_RUN
-        taken = [step for step in self.steps if step.ok is not None]
-        return PASSED if taken and not self.reason and all(step.ok for step in taken) else FAILED
-
-    def cells(self) -> tuple[str, ...]:
-        taken = [step for step in self.steps if step.ok is not None]
-        did = "; ".join(step.did for step in taken) or self.reason
-        shown = did if len(did) <= WIDTH else f"{did[: WIDTH - 3]}..."
-        steps = f"{sum(step.ok is True for step in taken)} of {len(taken)}"
-        return self.client, self.version or "-", self.system, shown, self.result, steps, f"{self.seconds:.0f}"
-
-    def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "result": self.result}
+        return PASSED if self.taken and not self.reason and all(self.taken.values()) else FAILED
 
 
-def table(rows: Sequence[Row]) -> str:
-    """Return the rows as a table, and below it what failed, what was not run and what was left out."""
-    cells = [HEADINGS, *(row.cells() for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = ["  ".join(text.ljust(width) for text, width in zip(each, widths, strict=True)).rstrip() for each in cells]
-    lines.insert(1, "  ".join("-" * width for width in widths))
+def show(rows: Sequence[Row]) -> None:
+    """Print the rows as a table, and below it what failed, what was not run and what was left out."""
+    table, console = Table(*HEADINGS), Console(width=160, markup=False)
     for row in rows:
-        name = f"{row.client} against {row.system}"
-        lines += [f"{name}: {row.result}: {row.reason}"] if row.reason else []
-        lines += [f"{name}: {FAILED}: {step.did}: {step.detail}" for step in row.steps if step.ok is False]
-        lines += [f"{name}: left out: {step.did}: {step.detail}" for step in row.steps if step.ok is None]
-    return "\n".join(lines) + "\n"
+        steps = f"{sum(row.taken.values())} of {len(row.taken)}"
+        did = textwrap.shorten("; ".join(row.taken) or row.reason, 72)
+        table.add_row(row.client, row.version or "-", row.system, did, row.result, steps, f"{row.seconds:.0f}")
+    console.print(table)
+    for row in rows:
+        name, lines = f"{row.client} against {row.system}", [f"{row.result}: {row.reason}"] if row.reason else []
+        lines += [f"{WORDS[ok]}: {did}: {detail}" for did, ok, detail in row.steps if not ok]
+        for line in lines:
+            console.print(f"{name}: {line}", soft_wrap=True)
 
 
 def status(rows: Sequence[Row]) -> int:
@@ -188,7 +166,7 @@ class Runner:
 
     def run(self, clients: Sequence[Client]) -> Iterator[Row]:
         """Yield a row for each client, system by system. A service that does not start fails its clients."""
-        for system in SYSTEMS:
+        for system in MODELS:
             installed = list[tuple[Client, Path]]()
             for client in clients:
                 if client.system == system:
@@ -233,36 +211,41 @@ class Runner:
             given["rows"] = scratch / "rows.jsonl"
             write_rows(self.texts, scratch / "rows.jsonl", ITEMS[self.size])
         options = [word for name, value in given.items() for word in (f"--{name}", str(value))]
-        started, steps, version = time.monotonic(), list[Step](), ""
-        with (scratch / "stderr.log").open("w") as errors:
-            process = subprocess.Popen(
-                [str(python), str(SCRIPTS / client.script), service.url, *options],
-                env=variables(client, python, scratch),
-                cwd=scratch,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                start_new_session=True,
-            )
-            try:
-                output, _ = process.communicate(timeout=LIMIT)
-                reason = ""
-            except subprocess.TimeoutExpired:
-                kill_group(process.pid)
-                output, _ = process.communicate()
-                reason = f"it made no end within {LIMIT:g} s"
-            finally:
-                kill_group(process.pid)  # processes that it left, and itself after Ctrl-C
-        for line in filter(None, map(read_line, output.splitlines())):
-            version = str(line["version"])
-            steps.append(Step(str(line["did"]), line["ok"], str(line["detail"])))
-            say(f"  {'left out' if line['ok'] is None else 'ok' if line['ok'] else 'FAILED'}  {line['did']}")
-        row = Row(client.name, version, service.system, tuple(steps), reason, seconds=time.monotonic() - started)
-        if not reason and (not steps or (process.returncode != 0 and all(step.ok is not False for step in steps))):
-            row = replace(
-                row, reason=f"its script ended with status {process.returncode}; see {scratch / 'stderr.log'}"
-            )
-        return row
+        started, errors = time.monotonic(), scratch / "stderr.log"
+        command = [str(python), str(SCRIPTS / client.script), service.url, *options]
+        output, status, reason = run_alone(command, variables(client, python, scratch), errors)
+        lines = [line for line in map(read_line, output.splitlines()) if line]
+        steps = tuple((str(line["did"]), line["ok"], str(line["detail"])) for line in lines)
+        for did, ok, _ in steps:
+            say(f"  {WORDS[ok]}  {did}")
+        if not reason and (not steps or (status != 0 and all(ok is not False for _, ok, _ in steps))):
+            reason = f"its script ended with status {status}; see {errors}"
+        version = str(lines[-1]["version"]) if lines else ""
+        return Row(client.name, version, service.system, steps, reason, seconds=time.monotonic() - started)
+
+
+def run_alone(command: Sequence[str], environment: Mapping[str, str], errors: Path) -> tuple[str, int, str]:
+    """Return what a command prints, its status, and why it was ended, if it was. Nothing that it started is left."""
+    with errors.open("w") as file:
+        process = subprocess.Popen(
+            command,
+            env=environment,
+            cwd=errors.parent,
+            stdout=subprocess.PIPE,
+            stderr=file,
+            text=True,
+            start_new_session=True,
+        )
+        reason = ""
+        try:
+            output, _ = process.communicate(timeout=LIMIT)
+        except subprocess.TimeoutExpired:
+            kill_group(process.pid)
+            output, _ = process.communicate()
+            reason = f"it made no end within {LIMIT:g} s"
+        finally:
+            kill_group(process.pid)  # processes that it left, and itself after Ctrl-C
+    return output, process.returncode, reason
 
 
 def variables(client: Client, python: Path, scratch: Path) -> dict[str, str]:
@@ -338,10 +321,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     folder = Path(os.environ.get("PLIANT_HOME") or ROOT / ".pliant").resolve() / "conformance"
     rows = list(Runner(folder, options.texts, "long" if options.long else "quick").run(clients))
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "results.json").write_text(
-        json.dumps([row.to_dict() for row in rows], indent=1, ensure_ascii=False) + "\n"
-    )
-    sys.stdout.write(table(rows))
+    results = [
+        {
+            **asdict(row),
+            "steps": [dict(zip(("did", "ok", "detail"), step, strict=True)) for step in row.steps],
+            "result": row.result,
+        }
+        for row in rows
+    ]
+    (folder / "results.json").write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+    show(rows)
     return status(rows)
 
 

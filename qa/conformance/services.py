@@ -15,18 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from pliant.registry.names import PACKING_GENERATOR, PACKING_PREDICTOR, PACKING_PREFIX
-from pliant.serving.settings import Settings
+from qa.worlds import WORLDS
 from tests.fixtures.bins import published as bins
-from tests.fixtures.cascade import published as cascade
 from tests.fixtures.live import running
 from tests.fixtures.packing import published as packing
-from tests.fixtures.tokens import published as tokens
 
 REAL_MODEL = "PLIANT_SMOLLM2"
 """The environment variable that names a folder with config.json, tokenizer.json and weights of a language model."""
-SYSTEMS = ("packing", "bins", "cascade", "tokens")
+MODELS = {"packing": "", "bins": "meanings", "cascade": "colours", "tokens": "digits"}
+"""System -> the model that clients ask for; packing's is that of its folder."""
 CONTEXT = 2048  # tokens of the tiny model's prompt and output together: load generators write hundreds
-PAGES, PAGE_TOKENS = 512, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,46 +40,40 @@ class LiveService:
 @contextmanager
 def live(system: str, folder: Path) -> Iterator[LiveService]:
     """Publish tiny models into a registry in `folder`, start a service of them, and stop it at the end."""
-    model_folder = None
+    model, model_folder, more = MODELS[system], None, {}
     match system:
         case "packing":
-            settings, model, model_folder = _packing(folder)
+            model, model_folder = _publish_language_model(folder)
+            more = {"any_profile": True, "launch_limit": 60.0, "predict_limit": 1.0}
         case "bins":
-            publisher, model = bins.MlflowPublisher(folder), "meanings"
+            publisher = bins.MlflowPublisher(folder)
             bins.publish_compiled(publisher, folder / "home", model)
             bins.publish_tiny(publisher, "colours", "ranks")
-            settings = bins.settings_for(folder)
-        case "cascade":
-            cascade.publish_tiny(cascade.MlflowPublisher(folder))
-            settings, model = cascade.settings_for(folder), "colours"
         case _:
-            tokens.publish_all(folder, packing.DEVICE)
-            settings, model = tokens.settings_for(folder), "digits"
-    with running(settings, folder) as service:
+            WORLDS[system].publish(folder)
+    with running(WORLDS[system].settings(folder, **more), folder) as service:
         yield LiveService(system, service.url, model, model_folder)
 
 
-def _packing(folder: Path) -> tuple[Settings, str, Path]:
-    """Publish the language model; return the service's settings, the model's name and its folder."""
+def _publish_language_model(folder: Path) -> tuple[str, Path]:
+    """Return the model's name and its folder."""
     from pliant.training.packing.generator import load
 
     given = os.environ.get(REAL_MODEL)
     model_folder = Path(given).resolve() if given else write_tiny_model(folder / "model")
     generator = load(f"path:{model_folder}")
-    publisher = packing.MlflowPublisher(folder)
-    digest = publisher.publish(PACKING_GENERATOR + generator.name, generator)
-    predictor = replace(packing.predictor(digest), name=generator.name)
-    predictor_digest = publisher.publish(PACKING_PREDICTOR + generator.name, predictor)
-    memory = replace(packing.MEMORY, pages=PAGES, page_tokens=PAGE_TOKENS, step_tokens=256)
+    publisher, name = packing.MlflowPublisher(folder), generator.name
+    digest = publisher.publish(PACKING_GENERATOR + name, generator)
+    predictor = publisher.publish(PACKING_PREDICTOR + name, replace(packing.predictor(digest), name=name))
     fields = json.loads(generator.config)
     heads = fields["num_attention_heads"]
     width = fields.get("head_dim") or fields["hidden_size"] // heads
     # Bytes of one token's keys and values in all layers, as float32.
     kv_bytes = 2 * 4 * int(fields["num_hidden_layers"] * fields.get("num_key_value_heads", heads) * width)
-    plan = packing.packing(digest, predictor_digest, memory=memory, kv_bytes=kv_bytes)
-    publisher.publish(PACKING_PREFIX + generator.name, replace(plan, name=generator.name))
-    settings = packing.settings_for(folder, any_profile=True, launch_limit=60.0, predict_limit=1.0)
-    return settings, generator.name, model_folder
+    memory = replace(packing.MEMORY, pages=512, page_tokens=16, step_tokens=256)
+    plan = packing.packing(digest, predictor, memory=memory, kv_bytes=kv_bytes)
+    publisher.publish(PACKING_PREFIX + name, replace(plan, name=name))
+    return name, model_folder
 
 
 def write_tiny_model(folder: Path) -> Path:

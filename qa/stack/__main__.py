@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 
-from rich.console import Console
-
 from pliant import systems
 from pliant.benchmarks import harness
 from pliant.benchmarks.harness import Context, Measured, Skipped
@@ -25,6 +23,7 @@ from qa.stack.commands import deployed
 from qa.stack.dashboards import dashboards
 from qa.stack.servers import program, prometheus, proxy
 from qa.stack.stack import stack, whole
+from qa.targets import say
 from tests.fixtures.places import ROOT
 
 
@@ -53,24 +52,24 @@ PARTS: Mapping[str, Part] = {
 
 def look() -> int:
     """Start everything, print the addresses, and wait. What was trained and recorded goes with the stack's Postgres."""
-    home, show = settings.read().home / "stack", partial(Console().print, markup=False)
+    home = settings.read().home / "stack"
     with ExitStack() as running:
-        show("Postgres, MLflow, Prefect and a worker start ...")
+        say("Postgres, MLflow, Prefect and a worker start ...")
         given = running.enter_context(stack(home))
         client, monitor = given.key("use"), given.key("monitor")
-        show(f"MLflow is at {given.project.tracking_uri}, Prefect at {given.prefect.url}")
-        show("the flows train their first releases, by their schedules ...")
+        say(f"MLflow is at {given.project.tracking_uri}, Prefect at {given.prefect.url}")
+        say("the flows train their first releases, by their schedules ...")
         for system in given.scheduled():
-            show(f"{system} is at {running.enter_context(given.endpoint(system))}")
+            say(f"{system} is at {running.enter_context(given.endpoint(system))}")
         try:
             door = running.enter_context(proxy(home / "proxy", given.targets, given.certificate))
-            show(f"the proxy is at {door.url} (curl --cacert {given.certificate.path} ...)")
+            say(f"the proxy is at {door.url} (curl --cacert {given.certificate.path} ...)")
             server = running.enter_context(prometheus(home, given.targets, monitor))
-            show(f"Prometheus is at {server.url}")
+            say(f"Prometheus is at {server.url}")
         except Skipped as error:
-            show(str(error))
-        show(f"A client sends the header: authorization: Bearer {client}")
-        show("Ctrl-C ends it all.")
+            say(str(error))
+        say(f"A client sends the header: authorization: Bearer {client}")
+        say("Ctrl-C ends it all.")
         signal.sigwait({signal.SIGINT, signal.SIGTERM})
     return 0
 

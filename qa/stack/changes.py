@@ -14,12 +14,9 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from math import inf, isnan, nan
 from typing import Any, TypeVar
 from unittest.mock import patch
-
-from rich.console import Console
 
 from pliant.benchmarks.demo.story import ENDS, clear, own_environment
 from pliant.benchmarks.demo.story_follow import Follower, MissedError
@@ -35,6 +32,7 @@ from pliant.serving.events import ALARM, CHAMPION, PROMISE_BROKEN, ROLLBACK, Eve
 from pliant.serving.loop.trials import SUPERSEDED
 from qa.prefect_server import ENDED, Server, night
 from qa.stack.plans import PLANS
+from qa.targets import say
 
 LIMIT = 15 * 60.0  # seconds from a change to the first answer of what was learnt from it
 TRAINING = 1800.0  # seconds within which a first release is there
@@ -93,7 +91,6 @@ def has_learnt(status: Mapping[str, Any]) -> bool:
 def changes(system: str, context: Context) -> Measured:
     """Plant the changes of a system one after the other, and follow each."""
     home, courses = settings.read().home / "bench" / "changes" / system, list[Course]()
-    show: Callable[[str], None] = partial(Console().print, markup=False, highlight=False)
     with (
         own_environment(home),
         patch.dict(os.environ, ENVIRONMENT),
@@ -112,7 +109,7 @@ def changes(system: str, context: Context) -> Measured:
         options = {**SERVICE, **plan.service}
         journal = project.home / "journals" / f"{system}.jsonl"
         address = running.enter_context(serving(system, 0, project, journal=journal, **options))
-        follower = Follower(project.home, system, show)
+        follower = Follower(project.home, system, say)
         running.enter_context(follower.running(address + plan.status))
         clients = Clients(address, plan.speech, plan.before, plan.rate, DEADLINE, follower.start)
         running.enter_context(clients.running())
@@ -133,11 +130,9 @@ def changes(system: str, context: Context) -> Measured:
             except (MissedError, PliantError) as error:
                 course.trouble = str(error)
             progress(number, len(plan.planted))
-    show(f"{clients.labels} labels were taken, {clients.refused_labels} were not")
-    for failure in clients.failures[:5]:
-        show(f"failed: {failure.failure}")
-    for course in courses:
-        show(f"{course.change}: {course.trouble or f'served after {course.served:.0f} s'}")
+    say(f"{clients.labels} labels were taken, {clients.refused_labels} were not")
+    say(*(f"failed: {failure.failure}" for failure in clients.failures[:5]))
+    say(*(f"{course.change}: {course.trouble or f'served after {course.served:.0f} s'}" for course in courses))
     done, new = sum(course.served <= LIMIT for course in courses), [course for course in courses if not course.known]
     done_new = sum(course.served <= LIMIT for course in new)
     worst = max(inf if isnan(course.served) else course.served for course in new)

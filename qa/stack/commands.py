@@ -15,13 +15,13 @@ from pathlib import Path
 
 import httpx
 import psutil
-from rich.console import Console
 
 from pliant.benchmarks.harness import Context, Measured
 from pliant.benchmarks.results import Target
 from pliant.errors import PliantError
 from pliant.flows import servers
 from qa.stack.servers import connect
+from qa.targets import say
 from tests.fixtures.places import ROOT
 
 SECTION = "Without containers"
@@ -143,12 +143,10 @@ def deployed(context: Context) -> Measured:
     ):
         folder = Path(name)
         seconds = follow("deploy.md", SECTION, clean_environment(folder, os.environ), folder, atlast=wide_open)
-    for fault in wrong:
-        Console().print(fault, markup=False)
+    say(*wrong)
+    name = "faults of a bento behind key and TLS, by the page's commands from an empty folder"
     targets = [
-        Target(
-            "faults of a bento behind key and TLS, by the page's commands from an empty folder", len(wrong), "<=", 0
-        ),
+        Target(name, len(wrong), "<=", 0),
         Target("commands that the page names for it", len(seconds), "<=", MOST),
     ]
     return targets, {"commands": list(seconds), "seconds": sum(seconds.values()), "wrong": wrong}

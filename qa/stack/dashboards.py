@@ -7,31 +7,33 @@ watch raises an alarm over, and false labels, which break a promise of accuracy.
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import re
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
 import httpx
-from rich.console import Console
 
 from deploy.dashboards import DashboardQuery, queries
 from pliant import systems
 from pliant.benchmarks.demo.story_load import Speech
 from pliant.benchmarks.harness import Context, Measured
 from pliant.benchmarks.results import Target
+from qa.clients import again_and_again
 from qa.prefect_server import until
 from qa.stack.changes import has_learnt
 from qa.stack.plans import Plan
 from qa.stack.servers import connect, program, prometheus
 from qa.stack.stack import DEADLINE, OK, emptied, stack
+from qa.targets import say
 
 SERVICE: Mapping[str, object] = {
     "watch_seconds": 1.0,
@@ -79,35 +81,29 @@ class Clients:
     falsely: bool = False
     answered: int = 0
     failures: list[str] = field(default_factory=list)
-    _ended: threading.Event = field(default_factory=threading.Event)
 
     @contextmanager
     def running(self, count: int = CLIENTS) -> Iterator[Clients]:
         """Run so many clients while the context lasts."""
-        with ThreadPoolExecutor(count) as pool:
-            sending = [pool.submit(self._send, number) for number in range(count)]
-            try:
-                yield self
-            finally:
-                self._ended.set()
-            for each in sending:
-                each.result()
+        with ExitStack() as running:
+            for number in range(count):
+                running.enter_context(again_and_again(partial(self._send, itertools.count(number)), PAUSE))
+            yield self
 
-    def _send(self, number: int) -> None:
-        """Send examples, and report their labels, or, falsely, those of others."""
-        while not self._ended.wait(PAUSE):
-            if time.monotonic() % PERIOD < SILENCE:
-                continue
-            examples, number = self.examples, number + 1
-            example, other = examples[number * 7 % len(examples)], examples[(number * 7 + 1) % len(examples)]
-            try:
-                answer = self.http.post(self.speech.path, json=self.speech.body(example, DEADLINE)).raise_for_status()
-                label = self.speech.label(answer.json(), other if self.falsely else example)
-                self.answered += 1
-                if label is not None:
-                    self.http.post("/v1/outcomes", json=label)
-            except httpx.HTTPError as error:
-                self.failures.append(f"{type(error).__name__}: {error}")
+    def _send(self, numbers: Iterator[int]) -> None:
+        """Send an example, and report its label, or, falsely, that of another."""
+        if time.monotonic() % PERIOD < SILENCE:
+            return
+        examples, number = self.examples, next(numbers)
+        example, other = examples[number * 7 % len(examples)], examples[(number * 7 + 1) % len(examples)]
+        try:
+            answer = self.http.post(self.speech.path, json=self.speech.body(example, DEADLINE)).raise_for_status()
+            label = self.speech.label(answer.json(), other if self.falsely else example)
+            self.answered += 1
+            if label is not None:
+                self.http.post("/v1/outcomes", json=label)
+        except httpx.HTTPError as error:
+            self.failures.append(f"{type(error).__name__}: {error}")
 
 
 def misbehave(client: httpx.Client, limited: httpx.Client, plan: Plan) -> list[str]:
@@ -170,21 +166,16 @@ def dashboards(context: Context) -> Measured:
         progress(1, 1)
     wrong += [f"{system}: {each}" for system in names for each in clients[system].failures]
     silent, missed = [q for q in without if q not in zero], [q for q in zero if not is_not_here(q)]
-    show = Console()
-    for sentence in wrong[:10]:
-        show.print(sentence, markup=False)
-    for query in silent:
-        show.print(f"no data for {query.dashboard}, {query.panel}: {query.expr}", markup=False)
+    say(*wrong[:10], *(f"no data for {query.dashboard}, {query.panel}: {query.expr}" for query in silent))
     for query in zero:
         why = next((why for name, why in NOT_HERE.items() if name in query.expr), "it did not come in time")
-        show.print(f"0, as there was no event ({why}): {query.dashboard}, {query.panel}", markup=False)
+        say(f"0, as there was no event ({why}): {query.dashboard}, {query.panel}")
     requests = {system: each.answered for system, each in clients.items()}
+    of_all = f"of {sum(requests.values())}"
     targets = [
         Target("queries of all dashboards without data", len(silent), "<=", 0, f"of {len(asked)}"),
         Target("queries of events that were made and not seen", len(missed), "<=", 0),
-        Target(
-            "requests that were not answered as they should be", len(wrong), "<=", 0, f"of {sum(requests.values())}"
-        ),
+        Target("requests that were not answered as they should be", len(wrong), "<=", 0, of_all),
     ]
     return targets, {
         "queries": len(asked),

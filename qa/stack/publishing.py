@@ -6,17 +6,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from pliant.bins.artifact import Bins
 from pliant.flows import settings
 from pliant.flows.champions import load_champions
 from pliant.flows.pipeline import limited_task, publish_task, show_release, system_flow
-from pliant.flows.release import open_registry, publication
-from pliant.registry import codec
-from pliant.registry.names import BINS_ENCODER, BINS_PREFIX
-from pliant.registry.package import Package
-from tests.fixtures.bins.published import TEXT, encoder, plan
+from pliant.flows.release import open_registry
+from pliant.registry.mlflow_store import MlflowRegistry
+from tests.fixtures.half_publishes import Publisher
 
 NAME = "colours"
 
@@ -33,21 +29,17 @@ def work(folder: Path) -> None:
     passing(folder, "work")
 
 
+class ProjectsPublisher(Publisher):
+    """Publishes into the project's registry."""
+
+    @property
+    def registry(self) -> MlflowRegistry:
+        return open_registry(settings.read(), "bins")
+
+
 @publish_task()
 def publish(folder: Path, seed: int) -> dict[str, Any]:
-    registry = open_registry(settings.read(), "bins")
-    with publication(registry, "bins", {"seed": seed}, {"reason": "a test"}) as published:
-
-        def register(name: str, artifact: Any) -> str:
-            draft = folder / "drafts" / codec.encode(artifact)[codec.DIGESTS].hex()[-16:]
-            digest = codec.save(artifact, draft)
-            package = Package(name, draft, {"text": np.array([TEXT])}, {"label": np.array(["red"])})
-            published.register(name, digest, lambda: package)
-            return digest
-
-        register(BINS_PREFIX + NAME, plan(NAME, register(BINS_ENCODER + NAME, encoder(NAME, seed))))
-        passing(folder, "commit")
-        published.promote([BINS_ENCODER + NAME, BINS_PREFIX + NAME])
+    published = ProjectsPublisher(folder).publish(seed, lambda: passing(folder, "commit"))
     released = published.release(True, "a test")
     show_release("bins", "a test", released)
     return released.to_dict()

@@ -17,7 +17,7 @@ import ssl
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,6 +85,16 @@ def connect(url: str, key: str = "", trusted: Path | None = None) -> httpx.Clien
     )
 
 
+def started(command: Sequence[str], log: Path, ready: Callable[[], bool], **options: Any) -> subprocess.Popen[bytes]:
+    """Start a program, and return its process when it is ready. Raises `PliantError` with its log where it ends."""
+    with open_log(log) as file:
+        process = subprocess.Popen(command, stdout=file, stderr=file, start_new_session=True, **options)
+    until(lambda: process.poll() is not None or ready(), SECONDS)
+    if process.poll() is not None:
+        raise PliantError(f"{Path(command[0]).name} has ended: {log.read_text()[-300:]}")
+    return process
+
+
 class Postgres:
     """A server that can be stopped and started again, on the same port with the same data. Raises `PliantError`."""
 
@@ -122,18 +132,8 @@ class Postgres:
     def start(self) -> None:
         """Start the server, and return when it takes connections."""
         words = ["-D", str(self.folder / "data"), "-h", servers.HOST, "-p", str(self.port), "-k", str(self.folder)]
-        with open_log(self.log) as log:
-            process = self.process = subprocess.Popen(
-                [program("postgres"), *words],
-                stdout=log,
-                stderr=log,
-                user=self.user,
-                cwd=self.folder,
-                start_new_session=True,
-            )
-        until(lambda: process.poll() is not None or self.run("SELECT 1"), SECONDS)
-        if process.poll() is not None:
-            raise PliantError(f"Postgres has ended; its log is {self.log}")
+        command, ready = [program("postgres"), *words], lambda: self.run("SELECT 1")
+        self.process = started(command, self.log, ready, user=self.user, cwd=self.folder)
 
     def stop(self) -> None:
         """Stop the server; its clients lose their connections."""
@@ -217,21 +217,17 @@ def prometheus(home: Path, targets: Mapping[str, str], key: str, authority: Path
 @contextmanager
 def nginx(folder: Path, text: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
     """Run nginx with a configuration that has it listen on a port of this machine, and give its process."""
-    path, logs = folder / "nginx.conf", [folder / "nginx.log", folder / "error.log"]
+    path, log = folder / "nginx.conf", folder / "nginx.log"
     path.write_text(text)
     user = "user root; " if os.geteuid() == 0 else ""  # or its workers could not read a folder of the user's own
-    command = [program("nginx"), "-p", str(folder), "-c", str(path), "-e", str(logs[1]), "-g", f"{user}daemon off;"]
-    with open_log(logs[0]) as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+    command = [program("nginx"), "-p", str(folder), "-c", str(path), "-e", str(log), "-g", f"{user}daemon off;"]
 
     def listens() -> bool:
         with socket.socket() as probe:
             return probe.connect_ex((servers.HOST, port)) == 0
 
+    process = started(command, log, listens)
     try:
-        until(lambda: process.poll() is not None or listens(), SECONDS)
-        if process.poll() is not None:
-            raise PliantError(f"nginx has ended: {' '.join(log.read_text()[-300:] for log in logs if log.exists())}")
         yield process
     finally:
         servers.stop(process)

@@ -16,8 +16,6 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from rich.console import Console
-
 from pliant.benchmarks.endpoint import serving
 from pliant.benchmarks.harness import Context, Measured
 from pliant.benchmarks.results import Target
@@ -28,7 +26,7 @@ from pliant.serving.http.access.keys import Tenant
 from qa.prefect_server import ENDED, Server, night, until
 from qa.stack.plans import PLANS, Plan
 from qa.stack.servers import Postgres, connect, mlflow_server, postgres, program, prometheus, proxy
-from qa.targets import make_keys
+from qa.targets import make_keys, say
 from tests.fixtures.certificate import Certificate, certificate
 
 SYSTEMS = ("tokens", "bins")
@@ -159,7 +157,7 @@ def whole(context: Context) -> Measured:
     """Start the stack, have the flows run by their schedules, and ask the endpoints as clients do. Raises `PliantError`."""
     for name in ("nginx", "prometheus"):
         program(name)
-    home, begun, wrong = emptied("stack"), time.monotonic(), list[str]()
+    home, begun = emptied("stack"), time.monotonic()
     with ExitStack() as running, context.stage("the stack") as progress:
         given = running.enter_context(stack(home))
         client, monitor, trusted = given.key("use"), given.key("monitor"), given.certificate.path
@@ -167,27 +165,25 @@ def whole(context: Context) -> Measured:
             running.enter_context(given.endpoint(system))
             progress(number, len(SYSTEMS) + 2)
         door = running.enter_context(proxy(home / "proxy", given.targets, given.certificate))
+        wrong = list[str]()
         for system, plan in given.plans.items():
+            path, body = plan.speech.path, plan.speech.body(plan.before.examples[0], DEADLINE)
             with connect(f"{door.url}/{system}", client, trusted) as http:
-                answer = http.post(plan.speech.path, json=plan.speech.body(plan.before.examples[0], DEADLINE))
-            if answer.status_code != OK or "x-request-id" not in answer.headers:
-                wrong.append(f"{system} answers with {answer.status_code}: {answer.text[:200]}")
-        served = time.monotonic() - begun
+                answer = http.post(path, json=body)
+            served = time.monotonic() - begun
+            with connect(f"{door.url}/{system}", trusted=trusted) as http:  # what a stranger gets
+                keyless, metrics = http.post(path, json=body), http.get("/metrics")
+            for got, right in ((answer, OK), (keyless, NO_KEY), (metrics, NOT_THERE)):
+                if got.status_code != right:
+                    wrong.append(f"{got.url} is answered with {got.status_code}, not {right}: {got.text[:200]}")
+            if "x-request-id" not in answer.headers:
+                wrong.append(f"{answer.url} is answered without an id")
         progress(len(SYSTEMS) + 1, len(SYSTEMS) + 2)
-        for system, plan in given.plans.items():  # what a stranger gets
-            with connect(f"{door.url}/{system}", trusted=trusted) as http:
-                keyless = http.post(plan.speech.path, json=plan.speech.body(plan.before.examples[0], DEADLINE))
-                metrics = http.get("/metrics")
-            if keyless.status_code != NO_KEY:
-                wrong.append(f"{system} answers a request without a key with {keyless.status_code}")
-            if metrics.status_code != NOT_THERE:
-                wrong.append(f"the proxy answers {system}'s /metrics with {metrics.status_code}")
         server = running.enter_context(prometheus(home, given.targets, monitor))
         for system in SYSTEMS:
             until(lambda of=system: server.query(f'up{{system="{of}"}} == 1'), SCRAPED)
         progress(1, 1)
-    for fault in wrong:
-        Console().print(fault, markup=False)
+    say(*wrong)
     targets = [
         Target("from nothing to two served versions that schedules made, on Postgres", served, "<=", LIMIT, "s"),
         Target("answers behind key and TLS that are not what they should be", len(wrong), "<=", 0),

@@ -9,10 +9,10 @@ import pytest
 
 from pliant.flows import settings
 from pliant.flows.release import open_registry
+from qa.clients import asking
 from qa.prefect_server import ENDED, POOL, Server, await_run, logs, prefect_of, until, worker
 from qa.stack.publishing import NAME
 from qa.stack.servers import Postgres, connect, installed, mlflow_server, postgres
-from qa.targets import honest
 from tests.fixtures.bins.published import settings_for
 from tests.fixtures.live import running
 
@@ -49,7 +49,7 @@ def test_a_run_outlasts_postgres_and_clients_notice_nothing(moment, servers, tmp
     with (
         running(own, tmp_path) as service,
         connect(service.url) as client,
-        honest(service, ("POST", "/predict", b'{"inputs": "a dog"}'), clients=1, pause=0.1) as asking,
+        asking(service.url, ("POST", "/predict", b'{"inputs": "a dog"}'), clients=1, pause=0.1) as others,
     ):
         (tmp_path / f"hold-{moment}").touch()
         run = prefect.start(deployment, folder=str(tmp_path), seed=before)
@@ -62,7 +62,7 @@ def test_a_run_outlasts_postgres_and_clients_notice_nothing(moment, servers, tmp
         ended = {each["id"]: each for each in await_run(prefect, deployment, ENDED, before + 1)}
         assert ended[run]["state_type"] == "COMPLETED", logs()
         until(lambda: client.get("/status").json()["release"] == first.number + 1)
-        asking.stop()
+        others.stop()
     assert set(registry.release("bins").versions) == {f"pliant-bins-{NAME}", f"pliant-bins-encoder-{NAME}"}
-    assert asking.reasons == [] and len(asking.seconds) > AWAY
+    assert others.reasons == [] and len(others.seconds) > AWAY
     assert during["release"] == first.number and during["refresh"]["outcome"] == "failed"

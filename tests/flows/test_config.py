@@ -137,9 +137,14 @@ def test_a_whole_number_will_do_for_a_number_and_gives_equal_settings():
     assert repr(tokens(overrides={"task": {"epochs": 2}})) == repr(tokens(overrides={"task": {"epochs": 2.0}}))
 
 
-@pytest.mark.parametrize("name", ["../up", "a b", "", ".hidden", "a/b"])
+NAMES = ("../up", "a/b", "a b", ".hidden", "-front", "", "a\n", "a\0b", "é", "..", "encoder/x", "%2e%2e")
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_a_name_that_cannot_be_part_of_a_models_is_refused(name):
     assert within("tokens", "data", [f"{name}=digits:digit"]).field == "name of a task"
+    for system, key in (("cascade", "tasks.0.name"), ("cascade", "levels.0.name"), ("bins", "streams.0.name")):
+        within(system, key, name)
 
 
 def test_a_file_is_read_with_its_tables_beneath_what_lies_over_it_and_named_where_it_is_wrong(tmp_path):

@@ -106,21 +106,24 @@ def several(service: Service) -> object:
     return "n=3, the best two of 5, n=2 of a chat"
 
 
-def chat(service: Service) -> object:
+def chat(service: Service | Hub) -> object:
+    """The pieces make the text of the answer that comes whole, and the last one has its usage."""
     answer = service.chat()
-    assert answer.object == "chat.completion" and answer.choices[0].message.role == "assistant", answer
+    assert answer.choices[0].message.role == "assistant" and answer.usage.completion_tokens > 0, answer
     *pieces, last = service.chat(stream=True, stream_options={"include_usage": True})
     assert pieces[0].choices[0].delta.role == "assistant", pieces[0]
     text = "".join(piece.choices[0].delta.content or "" for piece in pieces)
-    assert text == answer.choices[0].message.content and last.usage == answer.usage, (text, answer)
+    assert text == answer.choices[0].message.content, (text, answer)
+    assert last.usage.total_tokens == answer.usage.total_tokens, (last, answer)
     return text
 
 
-def chat_logprobs(service: Service) -> object:
+def chat_logprobs(service: Service | Hub) -> object:
     content = service.chat(logprobs=True, top_logprobs=4).choices[0].logprobs.content
-    assert all(len(token.top_logprobs) == 4 and token.logprob <= 0 for token in content), content
+    assert content and all(len(token.top_logprobs) == 4 and token.logprob <= 0 for token in content), content
     assert all(token.top_logprobs[0].logprob >= token.top_logprobs[-1].logprob for token in content), content
-    assert all(bytes(token.bytes).decode(errors="replace") for token in content if token.bytes), content
+    read = [bytes(token.bytes).decode(errors="replace") for token in content if getattr(token, "bytes", None)]
+    assert all(read), content
     return f"{len(content)} tokens"
 
 
@@ -174,15 +177,13 @@ def check_calls(choice: Any) -> list[tuple[str, Any]]:
     return calls
 
 
-def schema(service: Service) -> object:
+def schema(service: Service | Hub) -> object:
     shape = record(city={"enum": ["Paris", "Rome"]}, sure={"type": "boolean"})
     form = {"type": "json_schema", "json_schema": {"name": "place", "schema": shape, "strict": True}}
-    fields = json.loads(service.chat(response_format=form, max_completion_tokens=64).choices[0].message.content)
+    given: Any = {"response_format": form, "max_completion_tokens": 64}
+    fields = json.loads(service.chat(**given).choices[0].message.content)
     assert set(fields) == {"city", "sure"} and isinstance(fields["sure"], bool), fields
-    text = "".join(
-        piece.choices[0].delta.content or ""
-        for piece in service.chat(response_format=form, max_completion_tokens=64, stream=True)
-    )
+    text = "".join(piece.choices[0].delta.content or "" for piece in service.chat(**given, stream=True))
     assert json.loads(text) == fields, text
     return fields
 
@@ -260,13 +261,8 @@ OPENAI: Mapping[str, Callable[[Service], object]] = {
 }
 
 
-CAPITAL: Any = [{"role": "user", "content": "What is the capital of France?"}]
-CAPITALS: Any = [tool("capital", "The capital of a country.", country={"enum": ["France", "Italy"]})]
-CITY: Any = record(city={"enum": ["Paris", "Rome"]})
-
-
 class Hub:
-    """huggingface_hub's InferenceClient, with the name of the model that the service serves first."""
+    """huggingface_hub's InferenceClient, which chats with OpenAI's fields under other names."""
 
     def __init__(self, url: str) -> None:
         from huggingface_hub import InferenceClient
@@ -274,37 +270,10 @@ class Hub:
         self._client = InferenceClient(base_url=f"{url}/v1", api_key="none", timeout=300)
         self._model = fetch(f"{url}/v1/models")["data"][0]["id"]
 
-    def chat(self, **fields: Any) -> Any:
+    def chat(self, messages: Any = MESSAGES, max_completion_tokens: int = 16, **fields: Any) -> Any:
         """Chat by name: without one the client sends "dummy", which is no model of the service."""
-        fields = {"messages": CAPITAL, "max_tokens": 16, "temperature": 0, "model": self._model, **fields}
-        return self._client.chat_completion(**fields)
-
-    def stream(self) -> object:
-        """The pieces make the text of the answer that comes whole, and the last one has its usage."""
-        whole = self.chat()
-        assert whole.choices[0].message.role == "assistant" and whole.usage.completion_tokens > 0, whole
-        pieces = list(self.chat(stream=True, stream_options={"include_usage": True}))
-        text = "".join(piece.choices[0].delta.content or "" for piece in pieces if piece.choices)
-        assert text == whole.choices[0].message.content, (text, whole)
-        assert pieces[-1].usage.total_tokens == whole.usage.total_tokens, pieces[-1]
-        return text
-
-    def logprobs(self) -> object:
-        tokens = self.chat(logprobs=True, top_logprobs=2).choices[0].logprobs.content
-        assert tokens and all(len(token.top_logprobs) == 2 and token.logprob <= 0 for token in tokens), tokens
-        return f"{len(tokens)} tokens"
-
-    def tools(self) -> object:
-        answer = self.chat(tools=CAPITALS, tool_choice="required", max_tokens=100)
-        arguments = answer.choices[0].message.tool_calls[0].function.arguments
-        assert json.loads(arguments)["country"] in ("France", "Italy"), answer
-        return arguments
-
-    def schema(self) -> object:
-        form: Any = {"type": "json_schema", "json_schema": {"name": "city", "schema": CITY}}
-        text = self.chat(response_format=form, max_tokens=60).choices[0].message.content
-        assert json.loads(text)["city"] in ("Paris", "Rome"), text
-        return text
+        fields = {"messages": messages, "max_tokens": max_completion_tokens, "temperature": 0, **fields}
+        return self._client.chat_completion(**{"model": self._model, **fields})
 
     def errors(self) -> object:
         from huggingface_hub.errors import HfHubHTTPError
@@ -321,11 +290,12 @@ class Hub:
 
 def hub(given: argparse.Namespace) -> dict[str, Step]:
     client = Hub(given.url)
+    required = {"tools": TOOLS, "tool_choice": "required", "max_completion_tokens": 128}
     return {
-        "chat_completion, whole and streamed with usage": client.stream,
-        "log-probabilities": client.logprobs,
-        "tools, required": client.tools,
-        "response_format json_schema": client.schema,
+        "chat_completion, whole and streamed with usage": partial(chat, client),
+        "log-probabilities": partial(chat_logprobs, client),
+        "tools, required": lambda: check_calls(client.chat(**required).choices[0]),
+        "response_format json_schema, whole and streamed": partial(schema, client),
         "errors": client.errors,
     }
 

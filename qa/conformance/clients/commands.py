@@ -8,7 +8,8 @@ import subprocess
 import sys
 import threading
 import urllib.error
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -19,8 +20,9 @@ from steps import Step, fetch, run
 LIMIT = 3600.0  # seconds of one command
 
 
-def command(tool: str, *options: str, ends_well: bool = True) -> str:
+def command(line: str, ends_well: bool = True) -> str:
     """Run a command of this environment and return its output. Raises `AssertionError` if it fails."""
+    tool, *options = line.split()
     words = [str(Path(sys.executable).with_name(tool)), *options]
     ran = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT, check=False)
     assert ran.returncode == 0 or not ends_well, f"status {ran.returncode}: {ran.stdout[-800:]} {ran.stderr[-800:]}"
@@ -45,8 +47,8 @@ DEVIATIONS = {
 
 def comply(given: argparse.Namespace) -> dict[str, Step]:
     """llm-comply's own cases of OpenAI's chats. Those of `DEVIATIONS` are known to fail: they are left out, and named."""
-    options = ["--format", "openai-chat", "-u", f"{given.url}/v1", "-k", "none", "-m", given.model, "--timeout", "300"]
-    output = command("llm-comply", *options, "--filter", ",".join(CASES), "--json", ends_well=False)
+    which = f"--filter {','.join(CASES)} -u {given.url}/v1 -k none -m {given.model}"
+    output = command(f"llm-comply --format openai-chat {which} --timeout 300 --json", ends_well=False)
     results = {result["id"]: result for result in json.loads(output)["results"]}
 
     def passed(case: str) -> object:
@@ -95,12 +97,11 @@ def harness(given: argparse.Namespace) -> dict[str, Step]:
         data = f"dataset_path: json\ndataset_kwargs:\n  data_files:\n    test: {given.rows}\ntest_split: test\n"
         (folder / f"{name}.yaml").write_text(f"task: {name}\n{data}{task}")
 
-    def samples_of(backend: str, arguments: str, task: str, items: int, *options: str) -> list[dict[str, Any]]:
+    def samples_of(backend: str, arguments: str, task: str, items: int, options: str) -> list[dict[str, Any]]:
         """Run a task and return its samples in order."""
         output = folder / f"{backend}-{task}"
-        what = ["--model", backend, "--model_args", arguments, "--tasks", task, "--limit", str(items), *options]
-        where = ["--include_path", str(folder), "--output_path", str(output), "--log_samples"]
-        command("lm-eval", "run", *what, *where)
+        what = f"--model {backend} --model_args {arguments} --tasks {task} --limit {items} {options}"
+        command(f"lm-eval run {what} --include_path {folder} --output_path {output} --log_samples")
         (path,) = output.rglob("samples_*.jsonl")
         samples = sorted(map(json.loads, path.read_text().splitlines()), key=lambda sample: sample["doc_id"])
         assert len(samples) == items, f"{len(samples)} samples instead of {items}"
@@ -114,11 +115,11 @@ def harness(given: argparse.Namespace) -> dict[str, Step]:
         served = f"model={given.model},base_url={given.url}/v1/completions,tokenizer={given.tokenizer}"
         with chatting(given.url, given.model) as chats:
             served += ",num_concurrent=4,max_length=1024"
-            over_http = samples_of("local-completions", served, CHOICE, given.items)
+            over_http = samples_of("local-completions", served, CHOICE, given.items, "")
         assert chats, "nobody chatted meanwhile"
         assert all(status == 200 for status in chats), chats
         local = f"pretrained={given.tokenizer},dtype=float32"
-        by_itself = samples_of("hf", local, CHOICE, given.items, "--device", "cpu", "--batch_size", "8")
+        by_itself = samples_of("hf", local, CHOICE, given.items, "--device cpu --batch_size 8")
         pairs = list(zip(likelihoods(over_http), likelihoods(by_itself), strict=True))
         apart = max(abs(a - b) for a, b in pairs)
         assert apart <= TOLERANCE, f"a log-likelihood differs by {apart:.2e} from that of the backend hf"
@@ -153,28 +154,28 @@ def chatting(url: str, model: str) -> Iterator[list[int]]:
             except urllib.error.HTTPError as error:
                 statuses.append(error.code)
 
-    threads = [threading.Thread(target=chat) for _ in range(CHATTERS)]
-    for thread in threads:
-        thread.start()
-    try:
-        yield statuses
-    finally:
-        stopped.set()
-        for thread in threads:
-            thread.join()
+    with ThreadPoolExecutor(CHATTERS) as pool:
+        chats = [pool.submit(chat) for _ in range(CHATTERS)]
+        try:
+            yield statuses
+        finally:
+            stopped.set()
+        for each in chats:
+            each.result()
 
 
 PROMPT_TOKENS, OUTPUT_TOKENS = 32, 16
+TEXTS, CHATS = "/v1/completions", "/v1/chat/completions"
 
 
 def vllm_bench(given: argparse.Namespace, backend: str, endpoint: str) -> object:
     report = Path(given.folder) / f"{backend}.json"
-    where = ("--backend", backend, "--endpoint", endpoint, "--base-url", given.url)
-    model = ("--model", given.model, "--tokenizer", given.tokenizer)
-    data = ("--dataset-name", "random", "--random-input-len", str(PROMPT_TOKENS), "--ignore-eos")
-    sizes = ("--random-output-len", str(OUTPUT_TOKENS), "--num-prompts", str(given.requests), "--max-concurrency", "4")
-    kept = ("--save-result", "--save-detailed", "--result-dir", given.folder, "--result-filename", report.name)
-    command("vllm", "bench", "serve", *where, *model, *data, *sizes, *kept, "--disable-tqdm")
+    command(
+        f"vllm bench serve --backend {backend} --endpoint {endpoint} --base-url {given.url} --model {given.model} "
+        f"--tokenizer {given.tokenizer} --dataset-name random --random-input-len {PROMPT_TOKENS} --ignore-eos "
+        f"--random-output-len {OUTPUT_TOKENS} --num-prompts {given.requests} --max-concurrency 4 --save-result "
+        f"--save-detailed --result-dir {given.folder} --result-filename {report.name} --disable-tqdm"
+    )
     figures = json.loads(report.read_text())
     assert (figures["completed"], figures["failed"]) == (given.requests, 0), figures.get("errors")
     assert figures["total_output_tokens"] == given.requests * OUTPUT_TOKENS, figures["total_output_tokens"]
@@ -182,16 +183,13 @@ def vllm_bench(given: argparse.Namespace, backend: str, endpoint: str) -> object
 
 
 def guidellm(given: argparse.Namespace, path: str) -> object:
-    report = Path(given.folder) / f"guidellm-{path.rsplit('/', 1)[-1]}-{'chat' if 'chat' in path else 'text'}.json"
+    report = Path(given.folder) / f"guidellm-{'chat' if 'chat' in path else 'text'}.json"
     command(
-        "guidellm",
-        "run",
-        *("--backend", f"kind=openai_http,target={given.url},model={given.model},request_format={path}"),
-        *("--tokenizer", f"kind=hf_auto,model={given.tokenizer}"),
-        *("--profile", "kind=concurrent,streams=2"),
-        *("--constraint", f"kind=max_requests,count={given.requests}"),
-        *("--data", f"kind=synthetic_text,prompt_tokens={PROMPT_TOKENS},output_tokens={OUTPUT_TOKENS}"),
-        *("--output", f"kind=json,path={report}", "--disable-console-interactive"),
+        f"guidellm run --backend kind=openai_http,target={given.url},model={given.model},request_format={path} "
+        f"--tokenizer kind=hf_auto,model={given.tokenizer} --profile kind=concurrent,streams=2 "
+        f"--constraint kind=max_requests,count={given.requests} "
+        f"--data kind=synthetic_text,prompt_tokens={PROMPT_TOKENS},output_tokens={OUTPUT_TOKENS} "
+        f"--output kind=json,path={report} --disable-console-interactive"
     )
     (benchmark,) = json.loads(report.read_text())["benchmarks"]
     totals = benchmark["metrics"]["request_totals"]
@@ -201,27 +199,14 @@ def guidellm(given: argparse.Namespace, path: str) -> object:
     return f"{given.requests} requests, {sum(tokens)} tokens"
 
 
-def aiperf(given: argparse.Namespace, *options: str) -> object:
+def aiperf(given: argparse.Namespace, option: str = "") -> object:
     """Its own count of an output's tokens is held against the service's, which it reports as usage."""
-    folder = Path(given.folder) / ("aiperf-stream" if "--streaming" in options else "aiperf-whole")
+    folder = Path(given.folder) / f"aiperf{option}"
     command(
-        "aiperf",
-        "profile",
-        *(
-            "--model",
-            given.model,
-            "--tokenizer",
-            given.tokenizer,
-            "--url",
-            given.url,
-            "--endpoint-type",
-            "chat",
-            *options,
-        ),
-        *("--request-count", str(given.requests), "--num-dataset-entries", str(given.requests), "--concurrency", "2"),
-        *("--prompt-input-tokens-mean", str(PROMPT_TOKENS), "--prompt-output-tokens-mean", str(OUTPUT_TOKENS)),
-        *("--extra-inputs", "ignore_eos:true", "--output-artifact-dir", str(folder), "--ui", "none"),
-        *("--no-gpu-telemetry", "--workers-max", "1"),
+        f"aiperf profile --model {given.model} --tokenizer {given.tokenizer} --url {given.url} --endpoint-type chat "
+        f"{option} --request-count {given.requests} --num-dataset-entries {given.requests} --concurrency 2 "
+        f"--prompt-input-tokens-mean {PROMPT_TOKENS} --prompt-output-tokens-mean {OUTPUT_TOKENS} "
+        f"--extra-inputs ignore_eos:true --output-artifact-dir {folder} --ui none --no-gpu-telemetry --workers-max 1"
     )
     figures: dict[str, Any] = json.loads((folder / "profile_export_aiperf.json").read_text())
     assert figures["request_count"]["avg"] == given.requests and not figures["error_summary"], figures["error_summary"]
@@ -229,28 +214,26 @@ def aiperf(given: argparse.Namespace, *options: str) -> object:
     return f"{given.requests} requests, {figures['total_usage_completion_tokens']['avg']:g} tokens"
 
 
-def load_generator(given: argparse.Namespace) -> Mapping[str, Step]:
-    """A run fails unless every request was answered in full, by the client's own report."""
-    whole, chats = "/v1/completions", "/v1/chat/completions"
-    runs: dict[str, dict[str, Step]] = {
-        "vllm": {
-            "bench serve, backend openai, random data": partial(vllm_bench, given, "openai", whole),
-            "bench serve, backend openai-chat": partial(vllm_bench, given, "openai-chat", chats),
-        },
-        "guidellm": {
-            "text_completions, synthetic data": partial(guidellm, given, whole),
-            "chat_completions, synthetic data": partial(guidellm, given, chats),
-        },
-        "aiperf": {
-            "profile chats": partial(aiperf, given),
-            "profile streamed chats": partial(aiperf, given, "--streaming"),
-        },
-    }
-    return runs[given.client]
+GENERATORS: Mapping[str, Mapping[str, Callable[[argparse.Namespace], object]]] = {
+    "vllm": {
+        "bench serve, backend openai, random data": partial(vllm_bench, backend="openai", endpoint=TEXTS),
+        "bench serve, backend openai-chat": partial(vllm_bench, backend="openai-chat", endpoint=CHATS),
+    },
+    "guidellm": {
+        "text_completions, synthetic data": partial(guidellm, path=TEXTS),
+        "chat_completions, synthetic data": partial(guidellm, path=CHATS),
+    },
+    "aiperf": {"profile chats": aiperf, "profile streamed chats": partial(aiperf, option="--streaming")},
+}
+"""Load generators. A run fails unless every request was answered in full, by the client's own report."""
+
+
+def load(given: argparse.Namespace) -> Mapping[str, Step]:
+    return {what: partial(run_of, given) for what, run_of in GENERATORS[given.client].items()}
 
 
 CLIENTS = {"llm-comply": comply, "lm-eval": harness}
 
 if __name__ == "__main__":
     left_out = DEVIATIONS if "llm-comply" in sys.argv else {}
-    run(lambda given: CLIENTS.get(given.client, load_generator)(given), left_out)
+    run(lambda given: CLIENTS.get(given.client, load)(given), left_out)
