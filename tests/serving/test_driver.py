@@ -43,6 +43,8 @@ from pliant.serving.driver import (
 )
 from tests.fixtures.fakes import FakeWorker, FifoScheduler, run_virtually
 
+pytestmark = pytest.mark.virtual
+
 
 class Bench:
     """A driver on fakes and its journal; after every entry the scheduler is checked, unless a fresh one may replace it."""
@@ -93,43 +95,34 @@ async def driven(*args, **options) -> AsyncIterator[Bench]:
     await bench.driver.stop()
 
 
-def test_a_killed_worker_is_restarted_and_its_requests_are_served_or_dropped():
-    async def main():
-        async with driven() as bench:
-            asked = asyncio.create_task(bench.ask("x", "y"))
-            await asyncio.sleep(0.01)
-            bench.workers[0].dead = True
-            assert [answer.output for answer in await asked] == ["x", "y"]
-            assert bench.workers[0].calls.count("restart") == 1
-            assert await bench.driver.submit("a", 0.3, 1.0, "crash") == Rejected("late")
-            assert (await bench.driver.submit("a", 5.0, 1.0, "z")).output == "z"
-        assert set(bench.answers().values()) == {1}
-
-    run_virtually(main())
+async def test_a_killed_worker_is_restarted_and_its_requests_are_served_or_dropped():
+    async with driven() as bench:
+        asked = asyncio.create_task(bench.ask("x", "y"))
+        await asyncio.sleep(0.01)
+        bench.workers[0].dead = True
+        assert [answer.output for answer in await asked] == ["x", "y"]
+        assert bench.workers[0].calls.count("restart") == 1
+        assert await bench.driver.submit("a", 0.3, 1.0, "crash") == Rejected("late")
+        assert (await bench.driver.submit("a", 5.0, 1.0, "z")).output == "z"
+    assert set(bench.answers().values()) == {1}
 
 
-def test_stopping_answers_pending_requests_and_rejects_later_ones():
-    async def main():
-        async with driven() as bench:
-            asked = asyncio.create_task(bench.ask(*range(10)))
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
-        assert [answer.output for answer in await asked] == list(range(10))
-        assert bench.workers[0].calls[-1] == "stop"
-        with pytest.raises(WorkerError, match="stopping"):
-            await bench.driver.submit("a", 1.0, 1.0, "x")
-
-    run_virtually(main())
+async def test_stopping_answers_pending_requests_and_rejects_later_ones():
+    async with driven() as bench:
+        asked = asyncio.create_task(bench.ask(*range(10)))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    assert [answer.output for answer in await asked] == list(range(10))
+    assert bench.workers[0].calls[-1] == "stop"
+    with pytest.raises(WorkerError, match="stopping"):
+        await bench.driver.submit("a", 1.0, 1.0, "x")
 
 
-def test_a_drain_that_takes_too_long_ends_with_an_error_for_each_request():
-    async def main():
-        async with driven(drain=1.0) as bench:
-            asked = asyncio.create_task(bench.ask("hang"))
-            await asyncio.sleep(0.01)
-        assert [str(answer) for answer in await asked] == ["the service stopped before an answer came, after 1 s"]
-
-    run_virtually(main())
+async def test_a_drain_that_takes_too_long_ends_with_an_error_for_each_request():
+    async with driven(drain=1.0) as bench:
+        asked = asyncio.create_task(bench.ask("hang"))
+        await asyncio.sleep(0.01)
+    assert [str(answer) for answer in await asked] == ["the service stopped before an answer came, after 1 s"]
 
 
 class BrokenScheduler(FifoScheduler):
@@ -153,64 +146,51 @@ class DoubleScheduler(FifoScheduler):
 
 
 @pytest.mark.parametrize("scheduler", [BrokenScheduler, RestlessScheduler, DoubleScheduler])
-def test_a_scheduler_that_breaks_the_contract_leaves_nobody_waiting(scheduler):
-    async def main():
-        async with driven(scheduler) as bench:
-            bench.workers[0].seconds = 2.0
-            answers = await bench.ask(*range(5))
-            assert all(isinstance(answer, SchedulerError | Completed) for answer in answers)
-            assert any(isinstance(answer, SchedulerError) for answer in answers)
-            assert not bench.driver.alive
-            with pytest.raises(SchedulerError, match="the scheduler failed"):
-                await bench.driver.submit("a", 1.0, 1.0, "x")
-
-    run_virtually(main())
+async def test_a_scheduler_that_breaks_the_contract_leaves_nobody_waiting(scheduler):
+    async with driven(scheduler) as bench:
+        bench.workers[0].seconds = 2.0
+        answers = await bench.ask(*range(5))
+        assert all(isinstance(answer, SchedulerError | Completed) for answer in answers)
+        assert any(isinstance(answer, SchedulerError) for answer in answers)
+        assert not bench.driver.alive
+        with pytest.raises(SchedulerError, match="the scheduler failed"):
+            await bench.driver.submit("a", 1.0, 1.0, "x")
 
 
-def test_the_next_launch_reaches_its_worker_before_any_answer_is_written():
+async def test_the_next_launch_reaches_its_worker_before_any_answer_is_written():
     """The device once idled for some ten milliseconds between launches, while 64 responses were written."""
+    async with driven() as bench:
+        calls = bench.workers[0].calls
 
-    async def main():
-        async with driven() as bench:
-            calls = bench.workers[0].calls
+        async def ask(payload):
+            await bench.driver.submit("a", 10.0, 1.0, payload)
+            calls.append(f"{payload} answered")
 
-            async def ask(payload):
-                await bench.driver.submit("a", 10.0, 1.0, payload)
-                calls.append(f"{payload} answered")
-
-            await asyncio.gather(ask("one"), ask("two"))
-            assert calls == ["start", ("one",), ("two",), "one answered", "two answered"]
-
-    run_virtually(main())
+        await asyncio.gather(ask("one"), ask("two"))
+        assert calls == ["start", ("one",), ("two",), "one answered", "two answered"]
 
 
-def test_facts_that_the_scheduler_refuses_leave_no_trace():
-    async def main():
-        async with driven() as bench:
-            bench.driver.change({"facts": 1})
-            bench.scheduler.refuses = "bad"
-            with pytest.raises(InputError, match="facts is bad"):
-                bench.driver.change({"facts": "bad"})
-            assert [entry.event for entry in bench.journal] == [Changed({"facts": 1})]
-            assert (await bench.ask("x"))[0].output == "x"
-            assert bench.driver.alive
-
-    run_virtually(main())
+async def test_facts_that_the_scheduler_refuses_leave_no_trace():
+    async with driven() as bench:
+        bench.driver.change({"facts": 1})
+        bench.scheduler.refuses = "bad"
+        with pytest.raises(InputError, match="facts is bad"):
+            bench.driver.change({"facts": "bad"})
+        assert [entry.event for entry in bench.journal] == [Changed({"facts": 1})]
+        assert (await bench.ask("x"))[0].output == "x"
+        assert bench.driver.alive
 
 
-def test_the_journal_holds_every_event_with_its_time_and_wakes_once_at_each_deadline():
-    async def main():
-        async with driven() as bench:
-            bench.workers[0].seconds = 3.0
-            asks = []
-            for deadline in (10.0, 0.5, 2.0):
-                asks.append(asyncio.create_task(bench.driver.submit("a", deadline, 1.0, "x")))
-                await asyncio.sleep(0)
-            await asyncio.gather(*asks)
-        await asyncio.sleep(20)
-        return bench.journal
-
-    assert run_virtually(main()) == [
+async def test_the_journal_holds_every_event_with_its_time_and_wakes_once_at_each_deadline():
+    async with driven() as bench:
+        bench.workers[0].seconds = 3.0
+        asks = []
+        for deadline in (10.0, 0.5, 2.0):
+            asks.append(asyncio.create_task(bench.driver.submit("a", deadline, 1.0, "x")))
+            await asyncio.sleep(0)
+        await asyncio.gather(*asks)
+    await asyncio.sleep(20)
+    assert bench.journal == [
         JournalEntry(0.0, Arrived(Request(0, 0.0, 10.0, "a", 1.0, 0, 0, "", 1.0)), (Launch(0, 0, (0,)),)),
         JournalEntry(0.0, Arrived(Request(1, 0.0, 0.5, "a", 1.0, 0, 0, "", 1.0)), ()),
         JournalEntry(0.0, Arrived(Request(2, 0.0, 2.0, "a", 1.0, 0, 0, "", 1.0)), ()),
@@ -220,25 +200,22 @@ def test_the_journal_holds_every_event_with_its_time_and_wakes_once_at_each_dead
     ]
 
 
-def test_an_output_that_cannot_be_read_fails_its_own_request_and_is_logged(caplog):
+async def test_an_output_that_cannot_be_read_fails_its_own_request_and_is_logged(caplog):
     def read(pending, result):
         if pending.payload == "bad":
             raise ValueError("not an output")
         return dataclasses.replace(result, length=3)
 
-    async def main():
-        journal, worker = [], FakeWorker()
-        driver = Driver(FifoScheduler(), [worker], journal.append, loop_clock(), read=read)
-        await driver.start()
-        asks = [driver.submit("a", 5.0, 1.0, payload) for payload in ("first", "good", "bad", "good")]
-        answers = await asyncio.gather(*asks, return_exceptions=True)
-        outputs = [getattr(answer, "output", str(answer)) for answer in answers]
-        assert outputs == ["first", "good", "not an output", "good"]
-        finished = [entry.event for entry in journal if isinstance(entry.event, Finished)]
-        assert finished[1].results == (Result(1, length=3), Result(2), Result(3, length=3))
-        await driver.stop()
-
-    run_virtually(main())
+    journal, worker = [], FakeWorker()
+    driver = Driver(FifoScheduler(), [worker], journal.append, loop_clock(), read=read)
+    await driver.start()
+    asks = [driver.submit("a", 5.0, 1.0, payload) for payload in ("first", "good", "bad", "good")]
+    answers = await asyncio.gather(*asks, return_exceptions=True)
+    outputs = [getattr(answer, "output", str(answer)) for answer in answers]
+    assert outputs == ["first", "good", "not an output", "good"]
+    finished = [entry.event for entry in journal if isinstance(entry.event, Finished)]
+    assert finished[1].results == (Result(1, length=3), Result(2), Result(3, length=3))
+    await driver.stop()
     assert [record.message for record in caplog.records] == ["the output of request 2 could not be read"]
 
 
@@ -291,53 +268,41 @@ def test_requests_arrive_one_by_one_only_after_a_failure_that_nobody_is_blamed_f
     assert [recovery.next() for _ in range(4)] == [4, 5, 3, None]
 
 
-def test_an_output_that_came_with_the_error_is_given_and_not_computed_again():
-    async def main():
-        Forgetful.errors = 1
-        async with driven(Forgetful, recovers=True) as bench:
-            assert (await bench.ask_of("good"))[0].output == ("good", 0)
-            assert bench.workers[0].calls == ["start", (("good", 0),)]
-
-    run_virtually(main())
+async def test_an_output_that_came_with_the_error_is_given_and_not_computed_again():
+    Forgetful.errors = 1
+    async with driven(Forgetful, recovers=True) as bench:
+        assert (await bench.ask_of("good"))[0].output == ("good", 0)
+        assert bench.workers[0].calls == ["start", (("good", 0),)]
 
 
-def test_a_launch_of_the_former_scheduler_is_waited_for_and_not_taken_for_one_of_the_new():
-    async def main():
-        async with driven(Buggy, recovers=True) as bench:
-            bench.workers[0].seconds = 3.0
-            first = asyncio.create_task(bench.ask_of("good"))
-            await asyncio.sleep(1)
-            bad = asyncio.create_task(bench.ask_of("bad"))
-            assert (await first)[0].output == ("good", 0)
-            assert bench.driver.now == pytest.approx(6.0)
-            assert isinstance((await bad)[0], SchedulerError)
-            assert bench.driver.alive
-
-    run_virtually(main())
+async def test_a_launch_of_the_former_scheduler_is_waited_for_and_not_taken_for_one_of_the_new():
+    async with driven(Buggy, recovers=True) as bench:
+        bench.workers[0].seconds = 3.0
+        first = asyncio.create_task(bench.ask_of("good"))
+        await asyncio.sleep(1)
+        bad = asyncio.create_task(bench.ask_of("bad"))
+        assert (await first)[0].output == ("good", 0)
+        assert bench.driver.now == pytest.approx(6.0)
+        assert isinstance((await bad)[0], SchedulerError)
+        assert bench.driver.alive
 
 
-def test_one_that_does_nothing_but_fail_is_given_up_with_an_error_for_each():
-    async def main():
-        async with driven(RestlessScheduler, recovers=True) as bench:
-            bench.workers[0].seconds = 100.0
-            answers = await bench.ask_of("good", "good")
-            assert all(isinstance(answer, SchedulerError) for answer in answers)
-            assert not bench.driver.alive
-
-    run_virtually(main())
+async def test_one_that_does_nothing_but_fail_is_given_up_with_an_error_for_each():
+    async with driven(RestlessScheduler, recovers=True) as bench:
+        bench.workers[0].seconds = 100.0
+        answers = await bench.ask_of("good", "good")
+        assert all(isinstance(answer, SchedulerError) for answer in answers)
+        assert not bench.driver.alive
 
 
-def test_a_fresh_scheduler_gets_the_facts_first_then_those_that_wait_and_no_timer_of_the_former(caplog):
-    async def main():
-        async with driven(Buggy, recovers=True) as bench:
-            bench.workers[0].seconds = 3.0
-            good = asyncio.create_task(bench.ask_of("good", "good", deadline=2.0))
-            await asyncio.sleep(0.5)
-            bad = asyncio.create_task(bench.ask_of("bad", deadline=50.0))
-            await asyncio.gather(good, bad)
-        return bench.journal
-
-    journal = run_virtually(main())
+async def test_a_fresh_scheduler_gets_the_facts_first_then_those_that_wait_and_no_timer_of_the_former(caplog):
+    async with driven(Buggy, recovers=True) as bench:
+        bench.workers[0].seconds = 3.0
+        good = asyncio.create_task(bench.ask_of("good", "good", deadline=2.0))
+        await asyncio.sleep(0.5)
+        bad = asyncio.create_task(bench.ask_of("bad", deadline=50.0))
+        await asyncio.gather(good, bad)
+    journal = bench.journal
     kinds = [(round(entry.now, 6), type(entry.event).__name__) for entry in journal]
     assert kinds == [
         (0.0, "Changed"),

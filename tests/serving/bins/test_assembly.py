@@ -8,10 +8,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from prometheus_client import CollectorRegistry
 
 from pliant.bins.knowledge import knowledge_of
-from pliant.bins.runtimes.runtime import BinsRuntime
 from pliant.bins.simulated import SimulatedBins
 from pliant.device import resolve_device
 from pliant.errors import ArtifactError, DeviceError, DigestError, InputError, WorkerError
@@ -21,7 +19,6 @@ from pliant.registry.names import BINS_ENCODER, BINS_PREFIX
 from pliant.serving.bins import assembly as bins_assembly
 from pliant.serving.bins.assembly import BinsSystem, compiled, make_scheduler
 from pliant.serving.bins.catalog import load_catalog
-from pliant.serving.bins.endpoint import TextRequest, TokenReader
 from pliant.serving.lifecycle import system
 from pliant.serving.workers import ray_workers
 from pliant.simulator import simulate
@@ -120,11 +117,27 @@ def test_overload_is_429_with_retry_after_and_what_was_taken_is_answered(registr
             return await asyncio.gather(*(embed(service, SHORT) for _ in range(12)))
 
         answers = service.wait(ask())
-    statuses = [one.status_code for one in answers]
-    assert set(statuses) == {200, 429}
-    for one in answers:
-        if one.status_code == 429:
-            assert (one.json()["error_type"], one.headers["retry-after"]) == ("Overloaded", "1")
+        dropped = service.sample("pliant_outcomes_total", task="meanings", outcome="dropped_full")
+    refused = [one for one in answers if one.status_code == 429]
+    assert {one.status_code for one in answers} == {200, 429} and len(refused) == dropped
+    assert {(one.json()["error_type"], one.headers["retry-after"]) for one in refused} == {("Overloaded", "1")}
+
+
+def test_a_client_that_leaves_takes_all_of_its_texts_along(registry):
+    publish_tiny(registry)
+    with serving(registry) as service:
+        service.devices[0].trouble = {ANY: "hang"}
+
+        async def leave():
+            asking = asyncio.create_task(embed(service, SHORT, TEXT, LONG))
+            while service.present.driver.pending < 3:
+                await asyncio.sleep(0)
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+            await asyncio.sleep(0)
+            return service.present.driver.pending
+
+        assert service.wait(leave()) == 0 and service.sample("pliant_cancelled_total") == 3
 
 
 def test_a_device_that_dies_in_a_launch_is_started_again_and_its_text_answered(registry):
@@ -180,7 +193,9 @@ def test_a_long_list_of_which_one_text_is_rejected_costs_the_device_no_more(regi
     publish_tiny(registry)
     with serving(registry, MANY) as service:
         service.devices[0].seconds = 0.2
-        assert service.wait(embed(service, *[TEXT] * 200, x_pliant_deadline="0.3")).status_code == 429
+        late = service.wait(embed(service, *[TEXT] * 200, x_pliant_deadline="0.3"))
+        assert late.status_code == 429 and "deadline is 0.3 seconds" in late.json()["error"]
+        assert service.sample("pliant_outcomes_total", task="meanings", outcome="dropped_late") >= 1
         assert sum(len(texts) for _, texts in service.devices[0].launches) <= 16
 
 
@@ -223,64 +238,26 @@ def test_what_can_be_known_before_serving_is_refused_before_serving(registry, tm
         BinsSystem(told).check()
 
 
-def test_a_compiled_stream_answers_as_its_plain_encoder(registry, tmp_path):
-    publish_compiled(registry, tmp_path / "home", "meanings")
-    publish_tiny(registry, "colours")
-    with serving(registry, QUIET.replace(home=tmp_path / "home")) as service:
-        quick = service.wait(embed(service, TEXT, LONG))
-        assert quick.headers["x-pliant-length"].endswith(f",{MOST}")
-        publish_tiny(registry, "meanings")
-        service.wait(service.endpoint.refresh())
-        plain = service.wait(embed(service, TEXT, LONG))
-    np.testing.assert_allclose(quick.json(), plain.json(), atol=1e-4)
-
-
 def test_the_status_says_all_of_the_service_and_its_streams(registry):
     publish_tiny(registry)
     with serving(registry, QUIET.replace(workers=2)) as service:
         service.devices[1].fallbacks = (Fallback("capture", "4 x 8 runs without a CUDA graph"),)
-        status = service.call("GET", "/status").json()
-        streams = service.present.catalog.tasks
+        status, colours = service.call("GET", "/status").json(), service.present.catalog.tasks["colours"]
     common = ("ready", "alias", "release", "generation", "leaving", "standby", "trial", "watch", "refresh_seconds")
-    assert [status.pop(name) for name in common] == [True, "champion", None, 1, 0, None, None, None, 0.0]
-    assert (status.pop("waiting"), status.pop("pending")) == (0, 0)
-    assert status.pop("device") == resolve_device("auto")
-    assert status.pop("refresh") == {"outcome": "unchanged", "message": "not polled yet", "changed": {}}
-    heads = {"colours": ("classification", ["red", "green", "blue"]), "meanings": ("embedding", [])}
-    assert status == {
-        "workers": 2,
-        "devices": [
-            {"name": "cpu", "up": True, "fallbacks": []},
-            {
-                "name": "cpu",
-                "up": True,
-                "fallbacks": [{"kind": "capture", "reason": "4 x 8 runs without a CUDA graph"}],
-            },
-        ],
-        "least_workers": 2,
-        "pool": "processes",
-        "policy": "default",
-        "dispatch": "completion",
-        "placement": "shared",
-        "streams": [
-            {
-                "name": name,
-                "version": 1,
-                "digest": streams[name].digest,
-                "encoder": {"version": 1, "digest": streams[name].encoder.digest},
-                "head": head,
-                "classes": classes,
-                "max_length": MOST,
-                "slo": 30.0,
-                "device": DEVICE,
-                "engine": "eager",
-                "precision": "float32",
-                "bins": ["8x1", "8x4", f"{MOST}x1", "dynamic"],
-                "seconds": [1e-3, 3e-3, 4e-3],
-            }
-            for name, (head, classes) in heads.items()
-        ],
-    }
+    assert [status[name] for name in common] == [True, "champion", None, 1, 0, None, None, None, 0.0]
+    assert (status["waiting"], status["pending"], status["device"]) == (0, 0, resolve_device("auto"))
+    assert status["refresh"] == {"outcome": "unchanged", "message": "not polled yet", "changed": {}}
+    devices = ("workers", "least_workers", "pool", "policy", "dispatch", "placement")
+    assert [status[name] for name in devices] == [2, 2, "processes", "default", "completion", "shared"]
+    fallback = {"kind": "capture", "reason": "4 x 8 runs without a CUDA graph"}
+    assert status["devices"] == [{"name": "cpu", "up": True, "fallbacks": found} for found in ([], [fallback])]
+    first, second = status["streams"]
+    assert (second["name"], second["head"], second["classes"]) == ("meanings", "embedding", [])
+    digests = {"digest": colours.digest, "encoder": {"version": 1, "digest": colours.encoder.digest}}
+    kind = {"head": "classification", "classes": ["red", "green", "blue"], "max_length": MOST, "slo": 30.0}
+    profile = {"device": DEVICE, "engine": "eager", "precision": "float32", "seconds": [1e-3, 3e-3, 4e-3]}
+    bins = {"bins": ["8x1", "8x4", f"{MOST}x1", "dynamic"]}
+    assert first == {"name": "colours", "version": 1, **digests, **kind, **profile, **bins}
 
 
 def test_the_devices_go_to_the_workers_in_turn_and_must_be_of_the_class_of_the_profile(registry):
@@ -341,24 +318,3 @@ def test_a_service_counts_its_answers_only_where_it_is_watched(registry, tmp_pat
         assert answer.status_code == 200, answer.text
         counts = service.assembly.refresher.drift.take().get(-1, {})
         assert ("tokens of colours" in counts) == (seconds > 0) == bool(counts)
-
-
-@pytest.mark.slow
-def test_devices_may_be_actors_of_a_ray_cluster(registry):
-    pytest.importorskip("ray")
-    publish_tiny(registry)
-
-    async def main():
-        assembly = await BinsSystem(QUIET.replace(pool="ray")).assemble(registry, counted=CollectorRegistry())
-        try:
-            request = TextRequest("meanings", ((TEXT, None), (SHORT, None)))
-            return await assembly.endpoint.run(request, assembly.endpoint.now)
-        finally:
-            await assembly.stop()
-
-    answer = asyncio.run(main())
-    runtime = BinsRuntime(encoder("meanings"), SHAPES, "eager")
-    reader = TokenReader(encoder("meanings").tokenizer, MOST)
-    for text, output in zip((TEXT, SHORT), answer.outputs, strict=True):
-        tokens = reader.read(text)
-        np.testing.assert_allclose(output, runtime.run(3, [(tokens.ids, tokens.types)]).outputs[0], atol=1e-5)

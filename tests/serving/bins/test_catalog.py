@@ -53,27 +53,6 @@ def test_of_a_new_plan_with_the_same_encoder_only_the_plan_is_fetched(registry):
     assert not second.serves_as(first) and second.serves_as(load_catalog(registry, "champion"))
 
 
-def test_the_same_encoder_under_another_number_is_fetched_again(registry):
-    publish_tiny(registry, "meanings")
-    first = load_catalog(registry, "champion")
-    registry.publish(BINS_ENCODER + "meanings", encoder("meanings"))
-    second = load_catalog(registry, "champion", first)
-    assert second.tasks["meanings"].encoder.version == 2
-    assert not second.serves_as(first)
-
-
-def test_an_encoder_that_was_not_planned_with_is_named_with_both(registry):
-    publish_tiny(registry, "meanings")
-    planned = load_catalog(registry, "champion").tasks["meanings"].encoder.digest
-    other = registry.publish(BINS_ENCODER + "meanings", encoder("meanings", seed=1))
-    with pytest.raises(ArtifactError) as raised:
-        load_catalog(registry, "champion")
-    assert str(raised.value) == (
-        f"stream meanings was planned with encoder {planned[:12]}, but champion of {BINS_ENCODER}meanings (version 2) "
-        f"is {other[:12]}: promote the plan that was made with it"
-    )
-
-
 def test_streams_of_two_placements_or_devices_do_not_fit_together(registry):
     publish_tiny(registry, "colours")
     publish_tiny(registry, "meanings", placement="single", device_class="a large GPU")

@@ -6,13 +6,9 @@ import asyncio
 from pathlib import Path
 from types import SimpleNamespace
 
-import httpx2
-import huggingface_hub
 import numpy as np
 import pytest
 import torch
-from huggingface_hub.errors import HfHubHTTPError
-from huggingface_hub.utils._http import default_client_factory
 from tokenizers import Tokenizer
 
 from pliant.bins.runtimes.model import load_model
@@ -21,7 +17,7 @@ from pliant.models.text import Reader
 from pliant.registry.names import BINS_ENCODER, BINS_PREFIX
 from pliant.serving.bins import bodies
 from pliant.serving.bins.api import embeddings, respond, scores
-from pliant.serving.bins.endpoint import MAX_UNPOOLED
+from pliant.serving.bins.endpoint import MAX_UNPOOLED, Token
 from tests.fixtures.bins.in_process import MANY, serving
 from tests.fixtures.bins.published import (
     CLASSES,
@@ -197,17 +193,7 @@ def test_a_text_gives_its_tokens_with_their_places_between_special_ones_that_hav
     assert all(token["text"] == TEXT[token["start"] : token["stop"]] and not token["special"] for token in middle)
     assert "".join(token["text"] for token in middle) == TEXT.replace(" ", "")
     for token in tokens:
-        check_answer(bodies.Token, token)
-
-
-def test_places_are_bytes_of_utf8_and_long_texts_are_not_cut(both):
-    text = "ä dog reads 🜁 dog"
-    (tokens,) = tokens_of(both, text, add_special_tokens=False)
-    for token in tokens:
-        assert text.encode()[token["start"] : token["stop"]].decode() == token["text"]
-    assert tokens[-1]["stop"] == len(text.encode())
-    lists = tokens_of(both, [LONG, SHORT])
-    assert len(lists) == 2 and len(lists[0]) > MOST
+        Token(**token)  # these fields, and no other
 
 
 def test_ids_are_read_back_as_the_text(both):
@@ -340,7 +326,6 @@ def test_what_a_stream_does_not_do_is_refused_in_teis_words(three, path, sentenc
 
 
 BAD = [
-    ("/embed", {"inputs": ""}, 422, "inputs is ''"),
     ("/embed", {"inputs": []}, 422, "inputs is empty"),
     ("/embed", {"inputs": [1, 80]}, 422, "inputs is a list with the id 80"),
     ("/embed", {"inputs": [1] * 41, "truncate": False}, 413, "longer than 40 tokens"),
@@ -349,30 +334,15 @@ BAD = [
     ("/embed", {"inputs": "a" * 70_000}, 413, "inputs is 70000 bytes"),
     ("/embed", {"inputs": "a", "deadline": 61}, 422, "deadline is 61"),
     ("/embed", {"inputs": "a", "dimensions": 17}, 422, "dimensions is 17"),
-    ("/embed_all", {}, 422, "inputs is missing"),
     ("/embed_all", {"inputs": LONG, "truncate": False}, 413, "longer than 40 tokens"),
-    ("/embed_all", {"inputs": "a", "prompt_name": "x"}, 413, "prompt_name is 'x'"),
     ("/other/embed_sparse", {"inputs": "a"}, 404, "task is 'other'"),
     ("/similarity", {"inputs": {"source_sentence": "a", "sentences": []}}, 422, "inputs.sentences is empty"),
     ("/similarity", {"inputs": {"source_sentence": "a", "sentences": ["a"] * 9}}, 413, "must be at most 8"),
-    ("/colours/predict", {"inputs": ["a", 1]}, 422, "inputs[1] is 1"),
-    (
-        "/colours/predict",
-        {"inputs": [LONG, LONG], "truncation_direction": "Left"},
-        413,
-        "must be Right if a pair is longer",
-    ),
-    ("/rerank", {"query": "a"}, 422, "texts is missing"),
+    ("/colours/predict", {"inputs": [LONG, LONG], "truncation_direction": "Left"}, 413, "must be Right if a pair"),
     ("/rerank", {"query": "a", "texts": []}, 422, "texts is empty"),
     ("/rerank", {"query": "a", "texts": ["a"] * 9}, 413, "texts is a list of 9"),
     ("/rerank", {"query": "a", "texts": [LONG], "truncate": False}, 413, "longer than 40 tokens"),
-    (
-        "/rerank",
-        {"query": "a", "texts": [LONG], "truncation_direction": "Left"},
-        413,
-        "must be Right if a pair is longer",
-    ),
-    ("/meanings/tokenize", {}, 422, "inputs is missing"),
+    ("/rerank", {"query": "a", "texts": [LONG], "truncation_direction": "Left"}, 413, "must be Right if a pair"),
     ("/meanings/tokenize", {"inputs": []}, 422, "inputs is empty"),
     ("/meanings/tokenize", {"inputs": ["a"] * 9}, 413, "inputs is a list of 9"),
     ("/meanings/tokenize", {"inputs": ["a" * 60_000] * 5}, 413, "inputs are 300000 bytes together"),
@@ -410,37 +380,6 @@ def test_bodies_and_headers_that_are_none_are_refused(both, content, headers, st
     response = both.call("POST", "/embed", content, **headers)
     assert response.status_code == status and sentence in response.json()["error"], response.text
     assert both.post("/embed", {"inputs": SHORT}).status_code == 200
-
-
-class Bridge(httpx2.BaseTransport):
-    """Sends the requests of huggingface_hub to the app."""
-
-    def __init__(self, service) -> None:
-        self._service = service
-
-    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-        kind = request.headers.get("content-type", "")
-        answer = self._service.call(request.method, request.url.path, request.read(), content_type=kind)
-        return httpx2.Response(answer.status_code, content=answer.content, request=request)
-
-
-@pytest.fixture
-def bridged(both):
-    huggingface_hub.set_client_factory(lambda: httpx2.Client(transport=Bridge(both)))
-    yield both
-    huggingface_hub.set_client_factory(default_client_factory)
-
-
-def test_huggingface_hubs_client_embeds_and_classifies_at_a_streams_address(bridged):
-    client = huggingface_hub.InferenceClient(base_url="http://test/meanings")
-    np.testing.assert_allclose(client.feature_extraction(TEXT), expected("meanings", TEXT), atol=1e-5)
-    many = client.feature_extraction([SHORT, LONG], truncate=True, truncation_direction="right")
-    np.testing.assert_allclose(many, expected("meanings", SHORT, LONG), atol=1e-5)
-    told = huggingface_hub.InferenceClient(base_url="http://test/colours").text_classification(TEXT, top_k=2)
-    best = np.sort(softmax(expected("colours", TEXT))[0])[::-1]
-    assert [one.score for one in told] == pytest.approx(best[:2].tolist(), abs=1e-5)
-    with pytest.raises(HfHubHTTPError, match="Model is not a classifier model"):
-        client.text_classification([[TEXT]], model="http://test/meanings/predict")
 
 
 def test_a_wrong_method_is_answered_with_the_right_ones(both):

@@ -1,16 +1,22 @@
-"""A challenger in MLflow is tried by a service, promoted there or taken back, and a rollback needs no new start."""
+"""A challenger in MLflow is tried by a service and promoted there; one that nobody signed is taken back untried."""
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from pliant.flows import settings as flow_settings
+from pliant.flows.release import open_registry
 from pliant.registry import mlflow_switch
 from pliant.registry.mlflow_store import MlflowRegistry
+from pliant.registry.signing.versions import announce, sign_version, versions_in_use
 from tests.fixtures.bins.in_process import serving
 from tests.fixtures.bins.published import MlflowPublisher, publish_tiny, settings_for
+from tests.fixtures.fakes import until
+from tests.fixtures.signing import new_signer
 
 STREAM = "colours"
 
@@ -44,12 +50,6 @@ def settings(folder: Path, **changes):
     short = {**copies, "trial_steps": "0.5,1", "trial_requests": 6, "trial_seconds": 0.0}
     usual = {"refresh_seconds": 0.2, "watch_seconds": 0.1, "watch_burn_in": 20, "standby_seconds": 60.0}
     return settings_for(folder, **{**usual, **short, **changes})
-
-
-async def until(condition) -> None:
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.02)
 
 
 async def ask(service, number: int) -> None:
@@ -88,29 +88,47 @@ def test_a_good_challenger_becomes_champion_by_itself_and_a_rollback_takes_the_f
     assert mlflow_switch.aliases(registry, "bins") == {"champion": 1, "previous": 2}
 
 
-def test_one_that_always_fails_is_taken_back_and_every_request_is_answered(place):
-    registry = registry_of(place)
-    with serving(registry, settings(place, trial_copies=0, trial_requests=60)) as service:
-        trials = service.assembly.refresher.trials
-        champion = service.devices[0]
+MODELS = ("pliant-bins-colours", "pliant-bins-encoder-colours")
 
-        def broken(device):
-            async def run(setting, payloads):
-                raise RuntimeError("out of memory")
 
-            if device is not champion:
-                device.run = run
+@pytest.fixture
+def signed(tmp_path):
+    """A registry as a flow with the key opens it: one signed release, and an unsigned second version of its models."""
+    new_signer(tmp_path / "keys")
+    usual = settings_for(tmp_path)
+    keys = tmp_path / "keys" / "release.pem", tmp_path / "keys" / "release.pub.pem"
+    project = flow_settings.Settings(tmp_path / "home", usual.registry_uri, Path(usual.artifact_root), *keys)
+    publisher = MlflowPublisher(tmp_path)
+    publisher._registry = registry = open_registry(project, "bins")
+    publish_tiny(publisher, "colours")
+    registry.commit(registry.aliases("pliant-bins-"))
+    publisher._registry = without_keys(registry, project)
+    publish_tiny(publisher, "colours", seed=1)  # and so the next release, by somebody without the key
+    return registry
 
-        service.on_new_device = broken
 
-        async def scenario():
-            await until(lambda: trials.to_dict() is not None)
-            for number in range(200):
-                await ask(service, number)
-                if trials.to_dict() is None:
-                    break
-            await until(lambda: registry.release("bins", 2).state == "taken back")
+def without_keys(registry, project):
+    return open_registry(replace(project, signing_key=None, trusted_keys=None), "bins")
 
-        service.wait(scenario())
-    assert registry.release("bins").number == 1
-    assert "failed answers" in registry.release("bins", 2).reason
+
+def sign(registry) -> None:
+    for published in versions_in_use(registry, "bins"):
+        sign_version(registry, published, registry.signing.signer)
+    announce(registry, "bins")
+
+
+@pytest.mark.slow
+def test_a_challenger_that_is_not_signed_is_not_tried_and_the_registry_says_why(signed, tmp_path):
+    unsigned = replace(signed, signing=replace(signed.signing, trust=None))
+    sign(signed)
+    for number in (1, 2):
+        unsigned.commit(dict.fromkeys(MODELS, number))
+    client = signed.connect()
+    for name in MODELS:
+        client.delete_model_version_tag(name, "1", f"pliant.signature.{signed.signing.signer.id}")
+    challenger = unsigned.propose(dict.fromkeys(MODELS, 1), None, mlflow_switch.WAITING, "the gate let it pass", "")
+    with serving(None, settings(tmp_path, trusted_keys=tmp_path / "keys" / "release.pub.pem")) as service:
+        service.wait(until(lambda: unsigned.release("bins", challenger.number).state == "taken back", 0.05))
+        assert service.assembly.refresher.trials.trial is None
+        assert service.assembly.refresher.release == challenger.former
+    assert "is refused: it is not signed" in unsigned.release("bins", challenger.number).reason

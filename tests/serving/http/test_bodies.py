@@ -207,21 +207,6 @@ def test_a_body_is_parsed_where_it_holds_nobody_up_with_the_same_value(body, lar
     assert parsed(body) == expected
 
 
-def test_a_client_that_leaves_while_its_body_is_parsed_hurts_no_other():
-    async def main():
-        parser = BodyParser()
-        await parser.parse([NUMBERS])
-        first = asyncio.create_task(parser.parse([b"[", b"1," * 4_000_000, b"1]"]))
-        second = asyncio.create_task(parser.parse([NUMBERS]))
-        await asyncio.sleep(0.05)
-        first.cancel()
-        assert len(await second) == INLINE_VALUES + 10
-        with pytest.raises(asyncio.CancelledError):
-            await first
-
-    asyncio.run(main())
-
-
 @pytest.mark.parametrize(
     ("value", "fits"),
     [

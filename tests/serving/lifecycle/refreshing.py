@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -74,8 +73,9 @@ class Registry:
 class Service:
     """A refresher over a registry. `broken` versions cannot be loaded; `refuses` is raised by the devices."""
 
-    def __init__(self, registry: Registry, extend=extend_never, standby_seconds=0.0) -> None:
-        self.registry, self.outcomes = registry, []
+    def __init__(self, registry: Registry | None = None, extend=extend_never, standby_seconds=0.0) -> None:
+        self.registry = registry = registry or Registry()
+        self.outcomes = []
         self.broken: dict[int, Exception] = {}
         self.refuses: BaseException | None = None
         self.loads = self.starts = 0
@@ -110,11 +110,3 @@ class Service:
     @property
     def served(self):
         return self.generations.present.catalog.pointers
-
-
-def run(scenario, registry=None, **options):
-    async def main():
-        await scenario(Service(registry or Registry(), **options))
-        await asyncio.sleep(0)
-
-    asyncio.run(main())

@@ -19,10 +19,10 @@ from pliant.serving.bins.assembly import BinsSystem
 from pliant.serving.lifecycle.catalog import fetching, open_registry
 from pliant.serving.lifecycle.refresh import Source
 from tests.fixtures.bins.in_process import serving
-from tests.fixtures.bins.published import TEXT, encoder, plan, publish_tiny, settings_for
+from tests.fixtures.bins.published import encoder, plan, publish_tiny, settings_for
 from tests.fixtures.registry import FolderRegistry
 from tests.fixtures.signing import SignedRegistry, new_signer
-from tests.serving.lifecycle.refreshing import Registry, run
+from tests.serving.lifecycle.refreshing import Registry, Service
 
 ENCODER, PLAN = "pliant-bins-encoder-colours", "pliant-bins-colours"
 
@@ -123,21 +123,6 @@ def release_of(empty, kind: type[Any]) -> None:
 
 
 @pytest.mark.parametrize(("kind", "sentence"), OTHERS)
-def test_a_service_that_meets_such_a_release_goes_on_with_its_own_and_says_so(kind, sentence, empty):
-    publish_tiny(empty, "colours")
-    empty.commit("bins")
-    with serving(empty) as service:
-        before = service.post("/predict", {"inputs": TEXT}).json()
-        release_of(empty, kind)
-        outcome = service.wait(service.endpoint.refresh())
-        assert outcome["outcome"] == "held" and sentence in outcome["message"]
-        assert "release 1 is served" in outcome["message"]
-        status = service.call("GET", "/status").json()
-        assert status["release"] == 1 and sentence in status["refresh"]["message"]
-        assert service.post("/predict", {"inputs": TEXT}).json() == before
-
-
-@pytest.mark.parametrize(("kind", "sentence"), OTHERS)
 def test_a_service_that_starts_then_serves_the_release_before_or_says_why_it_does_not_start(kind, sentence, empty):
     release_of(empty, kind)
     with pytest.raises(ArtifactError, match=sentence), serving(empty):
@@ -190,25 +175,22 @@ def test_an_unsigned_champion_is_held_and_the_former_goes_on_and_the_status_log_
         assert service.call("GET", "/status").json()["release"] == 2
 
 
-def test_an_unsigned_release_is_looked_at_again_at_the_next_poll_after_it_was_signed_by_hand():
+async def test_an_unsigned_release_is_looked_at_again_at_the_next_poll_after_it_was_signed_by_hand():
     """No request is needed: `pliant sign` leaves a mark on the release, which every poll reads anyway."""
     signed_registry = Registry()
     signed_registry.commit(a=1)
-
-    async def scenario(service):
-        signed_registry.commit(a=2)
-        service.broken[2] = SignatureError("version 2 is refused: it is not signed")
-        for _ in range(3):
-            outcome, message, _ = await service.poll(retry_held=False)
-            assert outcome == "held" and "not signed" in message
-        assert service.loads == 2, "what is held is not loaded with every poll: once each for release 2 and release 1"
-        service.broken.clear()
-        assert (await service.poll(retry_held=False))[0] == "held"
-        signed_registry.released[-1] = replace(signed_registry.released[-1], signed="2026-01-01T00:00:00+00:00")
-        assert (await service.poll(retry_held=False))[0] == "changed"
-        await asyncio.sleep(0)
-
-    run(scenario, signed_registry)
+    service = Service(signed_registry)
+    signed_registry.commit(a=2)
+    service.broken[2] = SignatureError("version 2 is refused: it is not signed")
+    for _ in range(3):
+        outcome, message, _ = await service.poll(retry_held=False)
+        assert outcome == "held" and "not signed" in message
+    assert service.loads == 2, "what is held is not loaded with every poll: once each for release 2 and release 1"
+    service.broken.clear()
+    assert (await service.poll(retry_held=False))[0] == "held"
+    signed_registry.released[-1] = replace(signed_registry.released[-1], signed="2026-01-01T00:00:00+00:00")
+    assert (await service.poll(retry_held=False))[0] == "changed"
+    await asyncio.sleep(0)
 
 
 def test_the_settings_say_whom_a_service_trusts_and_a_path_without_keys_is_an_error_at_the_start(tmp_path, signer):

@@ -66,7 +66,7 @@ def test_any_message_is_one_line_that_gives_the_message_back(message):
     assert written(message)["message"] == redact(message)
 
 
-def test_the_request_and_its_tenant_are_named_while_it_is_handled_and_by_what_it_starts():
+async def test_the_request_and_its_tenant_are_named_while_it_is_handled_and_by_what_it_starts():
     seen = {}
 
     async def later(name):
@@ -78,11 +78,8 @@ def test_the_request_and_its_tenant_are_named_while_it_is_handled_and_by_what_it
         TENANT.set(tenant)
         await asyncio.create_task(later(name))
 
-    async def main():
-        await asyncio.gather(handle("a", "ann"), handle("b", ""))
-        seen["outside"] = written()
-
-    asyncio.run(main())
+    await asyncio.gather(handle("a", "ann"), handle("b", ""))
+    seen["outside"] = written()
     assert (seen["a"]["request_id"], seen["a"]["tenant"]) == ("a", "ann")
     assert seen["b"]["request_id"] == "b" and "tenant" not in seen["b"]
     assert not {"request_id", "tenant"} & set(seen["outside"])

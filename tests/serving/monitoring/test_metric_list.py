@@ -36,31 +36,17 @@ async def of_cascade(folder) -> CollectorRegistry:
         return service.counted
 
 
-def of_bins(folder) -> CollectorRegistry:
-    published = FolderRegistry(folder)
-    publish_bins(published, "colours")
-    with bins.serving(published) as service:
-        return service.counted
-
-
-def of_packing(folder) -> CollectorRegistry:
-    published = FolderRegistry(folder)
-    packing.publish(published)
-    with packing.serving(published) as service:
-        return service.counted
-
-
 def registered(system, registry, folder) -> CollectorRegistry:
     """Return what the system's service registers when it is assembled, and its gate when it is hosted."""
-    match system:
-        case "tokens":
-            counted = asyncio.run(of_tokens(registry, folder))
-        case "bins":
-            counted = of_bins(folder)
-        case "cascade":
-            counted = asyncio.run(of_cascade(folder))
-        case "packing":
-            counted = of_packing(folder)
+    if system == "tokens":
+        counted = asyncio.run(of_tokens(registry, folder))
+    elif system == "cascade":
+        counted = asyncio.run(of_cascade(folder))
+    else:
+        publish, serving = {"bins": (publish_bins, bins.serving), "packing": (packing.publish, packing.serving)}[system]
+        publish(published := FolderRegistry(folder))
+        with serving(published) as service:
+            counted = service.counted
     TenantMetrics(counted)
     show_certificate(certificate(folder).path, counted)
     return counted

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from prometheus_client import CollectorRegistry
 
 from pliant.serving.metrics import LOOK_SECONDS, StateMetrics
 from pliant.serving.state_file import Writing
-from tests.fixtures.fakes import run_virtually
 
 
-def test_the_state_is_shown_anew_every_five_seconds_and_trouble_with_the_disk_is_logged_where_it_begins_and_ends(
+@pytest.mark.virtual
+async def test_the_state_is_shown_anew_every_five_seconds_and_trouble_with_the_disk_is_logged_where_it_begins_and_ends(
     tmp_path, caplog
 ):
     registry, state, shown = CollectorRegistry(), {"ready": True, "waiting": 3}, []
@@ -20,21 +21,18 @@ def test_the_state_is_shown_anew_every_five_seconds_and_trouble_with_the_disk_is
     def value(name: str, **labels: str) -> float | None:
         return registry.get_sample_value(f"pliant_{name}", labels)
 
-    async def main():
-        task = asyncio.create_task(metrics.follow(lambda: state["ready"], lambda: state["waiting"]))
-        for change in (
-            lambda: second.failed("it is full"),
-            lambda: second.failed("it is full"),
-            second.succeeded,
-            first,
-        ):
-            await asyncio.sleep(0.9 * LOOK_SECONDS)
-            shown.append((value("ready"), value("events_waiting"), value("write_failing", what="watch")))
-            state.update(ready=False, waiting=7)
-            (change if callable(change) else first.succeeded)()
-        task.cancel()
-
-    run_virtually(main())
+    task = asyncio.create_task(metrics.follow(lambda: state["ready"], lambda: state["waiting"]))
+    for change in (
+        lambda: second.failed("it is full"),
+        lambda: second.failed("it is full"),
+        second.succeeded,
+        first,
+    ):
+        await asyncio.sleep(0.9 * LOOK_SECONDS)
+        shown.append((value("ready"), value("events_waiting"), value("write_failing", what="watch")))
+        state.update(ready=False, waiting=7)
+        (change if callable(change) else first.succeeded)()
+    task.cancel()
     assert shown == [(1, 3, 0), (0, 7, 1), (0, 7, 1), (0, 7, 0)]
     assert [record.message for record in caplog.records] == ["it is full", f"watch: {tmp_path} is written again"]
     for name in ("pliant.alarm", "pliant.rollback", "pliant.alarm"):

@@ -6,8 +6,6 @@ import asyncio
 import json
 from types import SimpleNamespace
 
-import httpx2
-import openai
 import pytest
 
 from pliant.packing import chat as chat_program
@@ -95,27 +93,6 @@ def test_several_choices_share_a_stream(service):
     for piece in pieces:
         texts[piece["choices"][0]["index"]] += piece["choices"][0]["text"]
     assert texts == [choice["text"] for choice in whole["choices"]]
-
-
-def test_openais_own_client_works_unchanged(service):
-    async def asking():
-        transport = httpx2.ASGITransport(service.app)
-        async with httpx2.AsyncClient(transport=transport, base_url="http://test") as http:
-            client = openai.AsyncOpenAI(base_url="http://test", api_key="none", http_client=http, max_retries=0)
-            messages = [{"role": "user", "content": "Tell me"}]
-            chat = await client.chat.completions.create(model="tales", messages=messages, temperature=0)
-            assert chat.choices[0].message.content == TALE
-            assert chat.choices[0].pliant["actual_tokens"] == TOKENS
-            stream = await client.completions.create(model="tales", prompt="Tell me", temperature=0, stream=True)
-            assert "".join([piece.choices[0].text async for piece in stream]) == TALE
-            assert [model.id async for model in client.models.list()] == ["tales"]
-            with pytest.raises(openai.NotFoundError, match="must be one of tales"):
-                await client.completions.create(model="gpt", prompt="Tell me")
-            with pytest.raises(openai.BadRequestError) as refused:
-                await client.completions.create(model="tales", prompt="Tell me", max_tokens=0)
-            assert refused.value.param == "max_tokens"
-
-    service.wait(asking())
 
 
 def test_metrics_and_status_tell_what_was_served(registry):

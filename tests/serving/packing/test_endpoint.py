@@ -42,46 +42,18 @@ def test_each_choice_is_a_submission_of_its_own(service):
     tokens = {text: tuple(new_tokenizer().encode(text).ids) for text in ("Tell me", "What")}
     arrived = service.endpoint.now
     service.predict = lambda texts: [Forecast((float(len(text)),) * 8, len(text)) for text in texts]
-    reply, submissions = opened(
-        service,
-        arrived,
-        prompts=(PromptInput("prompt[0]", text="Tell me"), PromptInput("prompt[1]", text="What")),
-        choices=2,
-        best_of=2,
-        max_tokens=9,
-        sampling=Sampling(1.0, 0.5, 4, 6),
-        deadline=250.0,
-        ttft=50.0,
-        tpot=20.0,
-        utility=3.0,
-        priority=-2,
-        offline=True,
-        client=Client("ann", 2.0),
-    )
+    prompts = PromptInput("prompt[0]", text="Tell me"), PromptInput("prompt[1]", text="What")
+    told = {"ttft": 50.0, "tpot": 20.0, "utility": 3.0, "priority": -2, "offline": True}
+    fields = {"choices": 2, "best_of": 2, "max_tokens": 9, "sampling": Sampling(1.0, 0.5, 4, 6), "deadline": 250.0}
+    reply, submissions = opened(service, arrived, prompts=prompts, client=Client("ann", 2.0), **fields, **told)
     stride, seeds = 0x9E3779B97F4A7C15, 2**63
-    assert submissions == [
-        Submission(
-            Prompt(
-                id=index,
-                arrival=arrived,
-                tokens=len(tokens[text]),
-                limit=9,
-                forecast=(float(len(text)),) * 8,
-                bucket=len(text),
-                deadline=arrived + 250.0,
-                ttft=50.0,
-                tpot=20.0,
-                utility=3.0,
-                priority=-2,
-                offline=True,
-                tenant="ann",
-                weight=2.0,
-            ),
-            tokens[text],
-            Sampling(1.0, 0.5, 4, (6 + index * stride) % seeds),
-        )
-        for index, text in enumerate(("Tell me", "Tell me", "What", "What"))
-    ]
+    told |= {"limit": 9, "deadline": arrived + 250.0, "tenant": "ann", "weight": 2.0}
+    for index, text in enumerate(("Tell me", "Tell me", "What", "What")):
+        forecast = (float(len(text)),) * 8
+        prompt = Prompt(index, arrived, len(tokens[text]), forecast=forecast, bucket=len(text), **told)
+        drawn = Sampling(1.0, 0.5, 4, (6 + index * stride) % seeds)
+        assert submissions[index] == Submission(prompt, tokens[text], drawn)
+    assert len(submissions) == 4
     assert [choice.index for choice in reply.choices] == [0, 1, 2, 3]
     assert [choice.prompt for choice in reply.choices] == ["Tell me"] * 2 + ["What"] * 2
     chunk = reply.usage()

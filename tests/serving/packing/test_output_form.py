@@ -201,41 +201,35 @@ def test_a_tenant_waits_for_one_grammar_of_another_and_slow_ones_wait_for_new_on
     assert len(asked) == 30 * 2 + 2
 
 
-def test_what_became_of_a_grammar_is_remembered() -> None:
-    async def ask() -> None:
-        checks, helper = scripted(bad=["refused"], good=["fine"], lost=[TimeoutError(), "fine"], busy=["late", "fine"])
-        for _ in range(2):
-            both = await asyncio.gather(*(checks.check("bad", "f", US) for _ in range(3)), return_exceptions=True)
-            assert [str(error) for error in both] == ["f is refused (so), but must be another"] * 3
-            await checks.check("good", "f", US)
-        assert len(helper.asked) == 2
-        checks.refuse("good")  # its texts took an engine too much time
-        with pytest.raises(InputError, match="too complex"):
-            await checks.check("good", "f", THEM)
-        with pytest.raises(WorkerError):
-            await checks.check("lost", "f", US)
-        with pytest.raises(ApiError, match="no time"):
-            await checks.check("busy", "f", US)
-        await asyncio.gather(checks.check("lost", "f", US), checks.check("busy", "f", US))
-
-    asyncio.run(ask())
+async def test_what_became_of_a_grammar_is_remembered() -> None:
+    checks, helper = scripted(bad=["refused"], good=["fine"], lost=[TimeoutError(), "fine"], busy=["late", "fine"])
+    for _ in range(2):
+        both = await asyncio.gather(*(checks.check("bad", "f", US) for _ in range(3)), return_exceptions=True)
+        assert [str(error) for error in both] == ["f is refused (so), but must be another"] * 3
+        await checks.check("good", "f", US)
+    assert len(helper.asked) == 2
+    checks.refuse("good")  # its texts took an engine too much time
+    with pytest.raises(InputError, match="too complex"):
+        await checks.check("good", "f", THEM)
+    with pytest.raises(WorkerError):
+        await checks.check("lost", "f", US)
+    with pytest.raises(ApiError, match="no time"):
+        await checks.check("busy", "f", US)
+    await asyncio.gather(checks.check("lost", "f", US), checks.check("busy", "f", US))
 
 
-def test_a_tenant_has_a_limited_number_waiting_and_none_is_left_when_it_stops() -> None:
-    async def ask() -> None:
-        names = [f"g{at}" for at in range(module.MOST_WAITING)]
-        checks, _ = scripted(ours=["fine"], **{name: ["fine"] for name in names})
-        asked = [asyncio.create_task(checks.check(name, "f", THEM)) for name in names]
-        await asyncio.sleep(0)
-        with pytest.raises(ApiError, match="full") as full:
-            await checks.check("more", "f", THEM)
-        assert full.value.status == 429
-        ours = asyncio.create_task(checks.check("ours", "f", US))
-        await asyncio.sleep(0)
-        checks.stop()
-        await asyncio.wait_for(asyncio.gather(*asked, ours), 1)
-
-    asyncio.run(ask())
+async def test_a_tenant_has_a_limited_number_waiting_and_none_is_left_when_it_stops() -> None:
+    names = [f"g{at}" for at in range(module.MOST_WAITING)]
+    checks, _ = scripted(ours=["fine"], **{name: ["fine"] for name in names})
+    asked = [asyncio.create_task(checks.check(name, "f", THEM)) for name in names]
+    await asyncio.sleep(0)
+    with pytest.raises(ApiError, match="full") as full:
+        await checks.check("more", "f", THEM)
+    assert full.value.status == 429
+    ours = asyncio.create_task(checks.check("ours", "f", US))
+    await asyncio.sleep(0)
+    checks.stop()
+    await asyncio.wait_for(asyncio.gather(*asked, ours), 1)
 
 
 def test_memory_and_time_of_a_try_are_limited_and_the_process_goes_on(patient) -> None:

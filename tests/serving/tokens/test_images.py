@@ -144,53 +144,46 @@ def test_of_the_exif_of_a_jpeg_the_orientation_alone_is_read():
         assert np.abs(seen.astype(int) - turned).max() <= 1  # a resize of the turned picture rounds the other way
 
 
-def test_an_image_that_needs_more_memory_than_is_allowed_is_refused_and_the_next_is_decoded(monkeypatch):
-    async def main():
-        large = Decoders(400_000_000)
-        with pytest.raises(InputError, match=r"image is (not readable|too much work)"):
-            await large.decode(encoded(Image.new("RGB", (10_000, 10_000))), 16, 60.0)
-        assert (await large.decode(encoded(gradient("RGB").resize((2000, 2000))), 16, 60.0)).shape == (16, 16, 3)
-
+async def test_an_image_that_needs_more_memory_than_is_allowed_is_refused_and_the_next_is_decoded(monkeypatch):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)
-    asyncio.run(main())
+    monkeypatch.setattr(decoders, "SECONDS", 60.0)
+    large = Decoders(400_000_000)
+    with pytest.raises(InputError, match=r"image is (not readable|too much work)"):
+        await large.decode(encoded(Image.new("RGB", (10_000, 10_000))), 16, 60.0)
+    assert (await large.decode(encoded(gradient("RGB").resize((2000, 2000))), 16, 60.0)).shape == (16, 16, 3)
 
 
-def test_an_image_that_takes_too_long_is_given_up_and_the_next_is_decoded(monkeypatch):
-    async def main():
-        large, body = Decoders(10**7), encoded(gradient("RGB").resize((2500, 2500)))
+async def test_an_image_that_takes_too_long_is_given_up_and_the_next_is_decoded(monkeypatch):
+    monkeypatch.setattr(decoders, "SECONDS", 60.0)
+    large, body = Decoders(10**7), encoded(gradient("RGB").resize((2500, 2500)))
+    await large.decode(body, 16, 60.0)
+    former = large._process.pid
+    monkeypatch.setattr(decoders, "SECONDS", 0.001)
+    with pytest.raises(InputError, match="image is too much work to decode, but must be decoded within"):
         await large.decode(body, 16, 60.0)
-        former = large._process.pid
-        monkeypatch.setattr(decoders, "SECONDS", 0.001)
-        with pytest.raises(InputError, match="image is too much work to decode, but must be decoded within"):
-            await large.decode(body, 16, 60.0)
-        monkeypatch.setattr(decoders, "SECONDS", 60.0)
-        with pytest.raises(TimeoutError):  # the deadline
-            await large.decode(body, 16, 0.001)
-        await large.decode(body, 16, 60.0)
-        assert large._process.pid != former
-
-    asyncio.run(main())
+    monkeypatch.setattr(decoders, "SECONDS", 60.0)
+    with pytest.raises(TimeoutError):  # the deadline
+        await large.decode(body, 16, 0.001)
+    await large.decode(body, 16, 60.0)
+    assert large._process.pid != former
 
 
-def test_an_image_that_would_wait_beyond_its_deadline_is_refused_at_once():
-    async def main():
-        release, begun = asyncio.Event(), []
+async def test_an_image_that_would_wait_beyond_its_deadline_is_refused_at_once():
+    release, begun = asyncio.Event(), []
 
-        async def run(body: bytes, _size: int, _max_pixels: int):
-            begun.append(body)
-            await release.wait()
+    async def run(body: bytes, _size: int, _max_pixels: int):
+        begun.append(body)
+        await release.wait()
 
-        queue = DecodeQueue(run, 2)
-        queue._mean = 1.0
-        waiting = [asyncio.create_task(queue.decode(bytes([number]), 16, 10, 10.0)) for number in range(6)]
-        await asyncio.sleep(0)
-        with pytest.raises(TimeoutError):
-            queue.decode(b"late", 16, 10, 2.9).send(None)  # three rounds of a second are before it
-        release.set()
-        await asyncio.gather(*waiting, queue.decode(b"in time", 16, 10, 3.1))
-        assert begun == [bytes([number]) for number in range(6)] + [b"in time"]
-
-    asyncio.run(main())
+    queue = DecodeQueue(run, 2)
+    queue._mean = 1.0
+    waiting = [asyncio.create_task(queue.decode(bytes([number]), 16, 10, 10.0)) for number in range(6)]
+    await asyncio.sleep(0)
+    with pytest.raises(TimeoutError):
+        queue.decode(b"late", 16, 10, 2.9).send(None)  # three rounds of a second are before it
+    release.set()
+    await asyncio.gather(*waiting, queue.decode(b"in time", 16, 10, 3.1))
+    assert begun == [bytes([number]) for number in range(6)] + [b"in time"]
 
 
 @pytest.mark.parametrize(
@@ -204,7 +197,7 @@ def test_an_image_that_would_wait_beyond_its_deadline_is_refused_at_once():
         (512 * 1024 + 1, 1, "", "process"),
     ],
 )
-def test_an_image_is_decoded_where_its_size_and_work_hold_nobody_up(size, passes, opened, where, monkeypatch):
+async def test_an_image_is_decoded_where_its_size_and_work_hold_nobody_up(size, passes, opened, where, monkeypatch):
     main_thread, places = threading.get_ident(), {}
 
     def note(step: str, value: object):
@@ -220,15 +213,12 @@ def test_an_image_is_decoded_where_its_size_and_work_hold_nobody_up(size, passes
     async def in_processes(body: bytes, size: int, max_pixels: int):
         places["decoded"] = "processes"
 
-    async def main():
-        service = Decoders(7)
-        monkeypatch.setattr(service._large, "_run", in_process)
-        monkeypatch.setattr(service._usual, "_run", in_processes)
-        await service.decode(b"x" * size, 16, 60.0)
-
     monkeypatch.setattr(decoders, "pixel_passes", note("opened", passes))
     monkeypatch.setattr(decoders, "decode", note("decoded", None))
-    asyncio.run(main())
+    service = Decoders(7)
+    monkeypatch.setattr(service._large, "_run", in_process)
+    monkeypatch.setattr(service._usual, "_run", in_processes)
+    await service.decode(b"x" * size, 16, 60.0)
     assert places == {**({"opened": opened} if opened else {}), "decoded": where}
 
 

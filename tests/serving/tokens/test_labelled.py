@@ -17,7 +17,7 @@ from pliant.serving.tokens.catalog import ALLOWANCE, Origin, promised, promised_
 from pliant.serving.tokens.endpoint import EVERY, LINES, NAMES, Pictures, kept, kind_of, statistics
 from pliant.serving.tokens.settings import TokensSettings
 from tests.fixtures.observed import observed
-from tests.fixtures.tokens.http import ask, png, serve
+from tests.fixtures.tokens.http import ask, png
 from tests.fixtures.tokens.samples import tiny_task
 from tests.serving.tokens.test_oip import ask as infer
 from tests.serving.tokens.test_oip import byte_tensor
@@ -26,50 +26,44 @@ from tests.serving.tokens.test_oip import infer as send
 ORIGIN = Origin(("zero", "one"), {"backbone": 1, "task": 3}, promised={0: 0.9, -5: 0.8})
 
 
-def test_an_answer_has_an_id_and_takes_the_right_class(registry):
-    async def check(service):
-        answers = [(await ask(service)).json() for _ in range(2)]
-        ids = [answer["id"] for answer in answers]
-        assert len(set(ids)) == 2 and all(len(id) == 32 for id in ids)
-        taken = (await service.client.post("/outcomes", json={"id": ids[0], "label": "one"})).json()
-        about = {"id": ids[0], "task": "digits", "version": 1, "operating_point": "0", "correct": False}
-        assert about.items() <= taken.items() and not taken["repeated"]
-        assert (await service.client.post("/outcomes", json={"id": ids[0], "label": "one"})).json()["repeated"]
-        many = await service.client.post(
-            "/outcomes", json=[{"id": id, "label": "zero"} for id in (ids[1], "unknown", ids[0])]
-        )
-        content = many.json()
-        assert (many.status_code, content["taken"], content["refused"]) == (200, 1, 2)
-        codes = [entry["error"]["code"] for entry in content["outcomes"] if "error" in entry]
-        assert codes == ["unknown_id", "other_label"]
-        wrong = await service.client.post("/outcomes", json={"id": ids[1], "label": "seven"})
-        assert wrong.status_code == 422 and "must be one of zero, one, two" in wrong.text
-        (figures,) = (await service.client.get("/status")).json()["outcomes"]
-        assert (figures["operating_point"], figures["labels"], figures["accuracy"]) == ("0", 2, 0.5)
-        assert (figures["confidence"], figures["calibration_error"]) == (0.75, 0.25)
-        values = {"task": "digits", "operating_point": "0"}
-        count = service.counted.get_sample_value("pliant_labels_total", {**values, "correct": "false"})
-        assert count == 1
-        assert service.counted.get_sample_value("pliant_calibration_error", {**values, "version": "1"}) == 0.25
-
-    serve(registry, check)
+async def test_an_answer_has_an_id_and_takes_the_right_class(service):
+    answers = [(await ask(service)).json() for _ in range(2)]
+    ids = [answer["id"] for answer in answers]
+    assert len(set(ids)) == 2 and all(len(id) == 32 for id in ids)
+    taken = (await service.client.post("/outcomes", json={"id": ids[0], "label": "one"})).json()
+    about = {"id": ids[0], "task": "digits", "version": 1, "operating_point": "0", "correct": False}
+    assert about.items() <= taken.items() and not taken["repeated"]
+    assert (await service.client.post("/outcomes", json={"id": ids[0], "label": "one"})).json()["repeated"]
+    many = await service.client.post(
+        "/outcomes", json=[{"id": id, "label": "zero"} for id in (ids[1], "unknown", ids[0])]
+    )
+    content = many.json()
+    assert (many.status_code, content["taken"], content["refused"]) == (200, 1, 2)
+    codes = [entry["error"]["code"] for entry in content["outcomes"] if "error" in entry]
+    assert codes == ["unknown_id", "other_label"]
+    wrong = await service.client.post("/outcomes", json={"id": ids[1], "label": "seven"})
+    assert wrong.status_code == 422 and "must be one of zero, one, two" in wrong.text
+    (figures,) = (await service.client.get("/status")).json()["outcomes"]
+    assert (figures["operating_point"], figures["labels"], figures["accuracy"]) == ("0", 2, 0.5)
+    assert (figures["confidence"], figures["calibration_error"]) == (0.75, 0.25)
+    values = {"task": "digits", "operating_point": "0"}
+    count = service.counted.get_sample_value("pliant_labels_total", {**values, "correct": "false"})
+    assert count == 1
+    assert service.counted.get_sample_value("pliant_calibration_error", {**values, "version": "1"}) == 0.25
 
 
-def test_under_the_open_inference_protocol_an_answer_has_the_id_of_its_request(registry):
-    async def check(service):
-        for id, count in (("mine", 1), ("two", 2), (None, 1), ("", 1)):
-            entry, data = byte_tensor("image", *[png()] * count)
-            response = await send(service, {"inputs": [entry], **({} if id is None else {"id": id})}, data)
-            assert response.status_code == 200
-        expected = {"mine": 200, "two": 404, "two/0": 200, "two/1": 200, "two/2": 404, "mine/0": 404}
-        for id, status in expected.items():
-            response = await service.client.post("/outcomes", json={"id": id, "label": "zero"})
-            assert response.status_code == status, id
-        assert len(service.outcomes.tracker) == 3, "without an id nothing is remembered"
-        response = await service.client.post("/outcomes", json={"id": "mine", "label": "zero"})
-        assert response.json()["id"] == "mine"
-
-    serve(registry, check)
+async def test_under_the_open_inference_protocol_an_answer_has_the_id_of_its_request(service):
+    for id, count in (("mine", 1), ("two", 2), (None, 1), ("", 1)):
+        entry, data = byte_tensor("image", *[png()] * count)
+        response = await send(service, {"inputs": [entry], **({} if id is None else {"id": id})}, data)
+        assert response.status_code == 200
+    expected = {"mine": 200, "two": 404, "two/0": 200, "two/1": 200, "two/2": 404, "mine/0": 404}
+    for id, status in expected.items():
+        response = await service.client.post("/outcomes", json={"id": id, "label": "zero"})
+        assert response.status_code == status, id
+    assert len(service.outcomes.tracker) == 3, "without an id nothing is remembered"
+    response = await service.client.post("/outcomes", json={"id": "mine", "label": "zero"})
+    assert response.json()["id"] == "mine"
 
 
 def test_the_promise_is_two_points_below_the_lower_of_two_measured_shares():
@@ -99,13 +93,10 @@ def test_pixels_are_kept_only_where_the_settings_say_so_and_found_by_their_label
     np.testing.assert_array_equal(np.frombuffer(entry.content, kind).reshape([int(size) for size in shape]), pixels)
 
 
-def test_an_answer_that_is_late_or_refused_is_not_remembered(registry):
-    async def check(service):
-        assert (await ask(service, utility=0.125)).status_code == 429
-        assert (await infer(service, png())).status_code == 200
-        assert len(service.outcomes.tracker) == 0
-
-    serve(registry, check)
+async def test_an_answer_that_is_late_or_refused_is_not_remembered(service):
+    assert (await ask(service, utility=0.125)).status_code == 429
+    assert (await infer(service, png())).status_code == 200
+    assert len(service.outcomes.tracker) == 0
 
 
 def test_one_picture_of_four_is_looked_at():

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pliant.latency import LatencyTable
 from pliant.protocol import Changed
 from pliant.tokens.artifact import GAMMAS
-from tests.fixtures.tokens.http import SETTINGS, ask, check_good, serve
+from tests.fixtures.tokens.http import SETTINGS, ask, check_good, serving
 from tests.fixtures.tokens.samples import tiny_backbone, tiny_profile, tiny_task
 
 BACKBONE, PROFILE, DIGITS, SHAPES = (
@@ -29,28 +29,25 @@ async def versions(service, **changes) -> dict[str, int]:
     return (await ask(service, **changes)).json()["versions"]
 
 
-def test_a_tasks_new_champion_answers_from_then_on_and_the_scheduler_knows_its_accuracy(registry):
-    async def check(service):
-        assert (await versions(service))["task"] == 1
-        better = replace(task(service.catalog.backbone.digest, 1), accuracy=dict.fromkeys(GAMMAS, 0.99))
-        registry.publish(DIGITS, better)
-        assert (await service.refresh())["changed"] == {DIGITS: 2}
-        assert await versions(service) == {"backbone": 1, "task": 2, "profile": 1}
-        assert dict(service.journal[-3].event.facts["accuracy"]["digits"])[-5] == 0.99
-        assert ("update", "digits") in service.device.calls
-        counted = service.counted.get_sample_value
-        origin = {
-            "task": "digits",
-            "backbone_version": "1",
-            "profile_version": "1",
-        }
-        assert [counted("pliant_answers_total", {**origin, "task_version": v}) for v in "12"] == [1, 1]
-
-    serve(registry, check)
+async def test_a_tasks_new_champion_answers_from_then_on_and_the_scheduler_knows_its_accuracy(registry, service):
+    assert (await versions(service))["task"] == 1
+    better = replace(task(service.catalog.backbone.digest, 1), accuracy=dict.fromkeys(GAMMAS, 0.99))
+    registry.publish(DIGITS, better)
+    assert (await service.refresh())["changed"] == {DIGITS: 2}
+    assert await versions(service) == {"backbone": 1, "task": 2, "profile": 1}
+    assert dict(service.journal[-3].event.facts["accuracy"]["digits"])[-5] == 0.99
+    assert ("update", "digits") in service.device.calls
+    counted = service.counted.get_sample_value
+    origin = {
+        "task": "digits",
+        "backbone_version": "1",
+        "profile_version": "1",
+    }
+    assert [counted("pliant_answers_total", {**origin, "task_version": v}) for v in "12"] == [1, 1]
 
 
-def test_after_the_way_back_answers_name_the_former_versions_though_the_artifacts_are_the_same(registry):
-    async def check(service):
+async def test_after_the_way_back_answers_name_the_former_versions_though_the_artifacts_are_the_same(registry):
+    async with serving(registry, SETTINGS.replace(standby_seconds=60.0)) as service:
         registry.publish(BACKBONE, tiny_backbone())
         registry.publish(DIGITS, task(service.catalog.backbone.digest))
         for version in (2, 1):
@@ -59,89 +56,50 @@ def test_after_the_way_back_answers_name_the_former_versions_though_the_artifact
             assert (await versions(service)) == {"backbone": version, "task": version, "profile": 1}
         assert service.assembly.generations.standby is not None, "the way back must not have started a generation"
 
-    serve(registry, check, SETTINGS.replace(standby_seconds=60.0))
+
+async def test_a_task_that_gets_the_alias_is_served_and_one_that_loses_it_is_not(registry, service):
+    registry.publish(SHAPES, task(service.catalog.backbone.digest, 1, ["round", "square"], "shapes"))
+    await service.refresh()
+    assert (await ask(service, task="shapes")).json()["label"] == "round"
+    del registry.champions[SHAPES]
+    assert (await service.refresh())["outcome"] == "changed"
+    assert (await ask(service, task="shapes")).status_code == 404
+    await check_good(service)
 
 
-def test_a_task_that_gets_the_alias_is_served_and_one_that_loses_it_is_not(registry):
-    async def check(service):
-        registry.publish(SHAPES, task(service.catalog.backbone.digest, 1, ["round", "square"], "shapes"))
-        await service.refresh()
-        assert (await ask(service, task="shapes")).json()["label"] == "round"
-        del registry.champions[SHAPES]
-        assert (await service.refresh())["outcome"] == "changed"
-        assert (await ask(service, task="shapes")).status_code == 404
-        await check_good(service)
-
-    serve(registry, check)
-
-
-def test_who_waits_for_a_task_that_goes_gets_an_answer_and_nobody_new_does(registry):
-    async def check(service):
-        registry.publish(SHAPES, task(service.catalog.backbone.digest, 1, ["round", "square"], "shapes"))
-        await service.refresh()
-        service.device.seconds = 0.2
-        waiting = asyncio.create_task(ask(service, task="shapes"))
-        while not service.driver.pending:
-            await asyncio.sleep(0)
-        del registry.champions[SHAPES]
-        assert (await service.refresh())["outcome"] == "changed"
-        assert (await ask(service, task="shapes")).status_code == 404
-        assert (await waiting).json()["label"] == "round"
-
-    serve(registry, check)
+async def test_who_waits_for_a_task_that_goes_gets_an_answer_and_nobody_new_does(registry, service):
+    registry.publish(SHAPES, task(service.catalog.backbone.digest, 1, ["round", "square"], "shapes"))
+    await service.refresh()
+    service.device.seconds = 0.2
+    waiting = asyncio.create_task(ask(service, task="shapes"))
+    while not service.driver.pending:
+        await asyncio.sleep(0)
+    del registry.champions[SHAPES]
+    assert (await service.refresh())["outcome"] == "changed"
+    assert (await ask(service, task="shapes")).status_code == 404
+    assert (await waiting).json()["label"] == "round"
 
 
-def test_a_new_profile_is_a_new_generation_that_plans_by_it(registry):
-    async def check(service):
-        profile = tiny_profile(service.catalog.backbone.digest, "a device")
-        slow = tuple(tuple(2 * value for value in row) for row in profile.latency.seconds)
-        table = LatencyTable(profile.latency.settings, profile.latency.batches, slow)
-        first = service.device
-        registry.publish(PROFILE, replace(profile, latency=table))
-        await service.refresh()
-        assert await versions(service) == {"backbone": 1, "task": 1, "profile": 2}
-        assert service.scheduler.facts[-1]["latency"]["seconds"] == [list(row) for row in slow]
-        status = (await service.client.get("/status")).json()
-        assert (status["profile"]["version"], status["generation"]) == (2, 2)
-        assert (service.device is first, first.calls[-1]) == (False, "stop")
-
-    serve(registry, check)
+async def test_a_new_profile_is_a_new_generation_that_plans_by_it(registry, service):
+    profile = tiny_profile(service.catalog.backbone.digest, "a device")
+    slow = tuple(tuple(2 * value for value in row) for row in profile.latency.seconds)
+    table = LatencyTable(profile.latency.settings, profile.latency.batches, slow)
+    first = service.device
+    registry.publish(PROFILE, replace(profile, latency=table))
+    await service.refresh()
+    assert await versions(service) == {"backbone": 1, "task": 1, "profile": 2}
+    assert service.scheduler.facts[-1]["latency"]["seconds"] == [list(row) for row in slow]
+    status = (await service.client.get("/status")).json()
+    assert (status["profile"]["version"], status["generation"]) == (2, 2)
+    assert (service.device is first, first.calls[-1]) == (False, "stop")
 
 
-def test_a_task_whose_heads_differ_takes_a_new_generation(registry):
-    async def check(service):
-        first, digest = service.device, service.catalog.backbone.digest
-        registry.publish(DIGITS, tiny_task("digits", CLASSES, digest, gammas=(2, 4, 8, 16)))
-        assert (await service.refresh())["outcome"] == "changed"
-        assert (await versions(service))["task"] == 2
-        assert service.device is not first
-
-    serve(registry, check)
-
-
-def test_a_whole_new_backbone_answers_what_comes_from_then_on_and_the_old_one_what_it_has(registry):
-    async def check(service):
-        old, driver = service.device, service.driver
-        old.seconds = 0.05
-        digest = new_backbone(registry)
-        registry.publish(DIGITS, task(digest, 1, ["nil", *CLASSES]))
-        registry.publish(PROFILE, tiny_profile(digest, "a device"))
-        waiting = [asyncio.create_task(ask(service)) for _ in range(9)]  # three launches, of 4 at most
-        while driver.pending < 9:
-            await asyncio.sleep(0)
-        assert (await service.refresh())["outcome"] == "changed"
-        later = [response.json() for response in await asyncio.gather(*[ask(service) for _ in range(3)])]
-        former = [response.json() for response in await asyncio.gather(*waiting)]
-        assert [answer["versions"]["backbone"] for answer in former + later] == [1] * 9 + [2] * 3
-        for answer in former + later:
-            version = answer["versions"]["backbone"]
-            assert answer["versions"] == dict.fromkeys(("backbone", "task", "profile"), version)
-            assert answer["label"] == ("zero" if version == 1 else "nil")
-        backbones = lambda: [str(folder) for folder in registry.discarded if BACKBONE in str(folder)]  # noqa: E731
-        await until(backbones)
-        assert (service.device is old, old.calls[-1], backbones()) == (False, "stop", [f"{BACKBONE}/1"])
-
-    serve(registry, check)
+async def test_a_task_whose_heads_differ_takes_a_new_generation(registry, service):
+    first, digest = service.device, service.catalog.backbone.digest
+    registry.publish(DIGITS, tiny_task("digits", CLASSES, digest, gammas=(2, 4, 8, 16)))
+    assert (await service.refresh())["outcome"] == "changed"
+    assert (await versions(service))["task"] == 2
+    assert service.device is not first
 
 
 async def refused(service, status: int, sentence: str) -> None:
@@ -161,50 +119,35 @@ async def check_unchanged(service, outcome: str, sentence: str, before) -> None:
     assert await versions(service) == {"backbone": 1, "task": 1, "profile": 1}
 
 
-def test_a_change_that_fails_leaves_every_task_served(registry):
-    async def check(service):
-        registry.publish(SHAPES, task(service.catalog.backbone.digest, 1, ["round", "square"], "shapes"))
-        await service.refresh()
-        digest, former = new_backbone(registry), registry.champions.pop(SHAPES)
-        for name, made in ((DIGITS, task(digest, 1)), (PROFILE, tiny_profile(digest, "a device"))):
-            registry.publish(name, made)
-        service.trouble = "no room"
-        await refused(service, 503, "no room")
-        registry.champions[SHAPES] = former  # shapes was to go with the change, and once stayed refused
-        assert (await ask(service, task="shapes")).status_code == 200
-
-    serve(registry, check)
+async def test_a_change_that_fails_leaves_every_task_served(registry, service):
+    registry.publish(SHAPES, task(service.catalog.backbone.digest, 1, ["round", "square"], "shapes"))
+    await service.refresh()
+    digest, former = new_backbone(registry), registry.champions.pop(SHAPES)
+    for name, made in ((DIGITS, task(digest, 1)), (PROFILE, tiny_profile(digest, "a device"))):
+        registry.publish(name, made)
+    service.trouble = "no room"
+    await refused(service, 503, "no room")
+    registry.champions[SHAPES] = former  # shapes was to go with the change, and once stayed refused
+    assert (await ask(service, task="shapes")).status_code == 200
 
 
-def test_an_update_that_the_device_refuses_takes_the_scheduler_back(registry):
-    async def check(service):
-        registry.publish(DIGITS, replace(task(service.catalog.backbone.digest, 1), accuracy=dict.fromkeys(GAMMAS, 0.5)))
-        service.device.refuses = "digits"
-        await refused(service, 503, "the device refuses it")
-        told = [e.event.facts["accuracy"] for e in service.journal if isinstance(e.event, Changed)]
-        assert told[0] == told[2] != told[1]
-
-    serve(registry, check)
+async def test_an_update_that_the_device_refuses_takes_the_scheduler_back(registry, service):
+    registry.publish(DIGITS, replace(task(service.catalog.backbone.digest, 1), accuracy=dict.fromkeys(GAMMAS, 0.5)))
+    service.device.refuses = "digits"
+    await refused(service, 503, "the device refuses it")
+    told = [e.event.facts["accuracy"] for e in service.journal if isinstance(e.event, Changed)]
+    assert told[0] == told[2] != told[1]
 
 
-def test_a_task_registered_by_version_stays_at_it_until_a_new_backbone_comes(registry):
-    async def check(service):
-        digest = service.catalog.backbone.digest
-        registry.publish(DIGITS, task(digest, 1), promote=False)
-        await service.client.post("/tasks", json={"name": "digits", "version": 2})
-        assert (await service.refresh())["outcome"] == "unchanged"
-        assert (await versions(service))["task"] == 2
-        new = new_backbone(registry)
-        registry.publish(PROFILE, tiny_profile(new, "a device"))
-        registry.publish(DIGITS, task(new, 2))
-        assert (await service.refresh())["outcome"] == "changed"
-        assert (await versions(service))["task"] == 3
-        assert (await service.refresh())["outcome"] == "unchanged"  # the pin once came back here, for good
-
-    serve(registry, check)
-
-
-async def until(condition) -> None:
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.001)
+async def test_a_task_registered_by_version_stays_at_it_until_a_new_backbone_comes(registry, service):
+    digest = service.catalog.backbone.digest
+    registry.publish(DIGITS, task(digest, 1), promote=False)
+    await service.client.post("/tasks", json={"name": "digits", "version": 2})
+    assert (await service.refresh())["outcome"] == "unchanged"
+    assert (await versions(service))["task"] == 2
+    new = new_backbone(registry)
+    registry.publish(PROFILE, tiny_profile(new, "a device"))
+    registry.publish(DIGITS, task(new, 2))
+    assert (await service.refresh())["outcome"] == "changed"
+    assert (await versions(service))["task"] == 3
+    assert (await service.refresh())["outcome"] == "unchanged"  # the pin once came back here, for good

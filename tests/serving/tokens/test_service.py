@@ -1,8 +1,7 @@
-"""The whole service over real HTTP: `bentoml serve`, a device process, and a registry of tiny artifacts."""
+"""The whole service over real HTTP: `bentoml serve`, two device processes, a registry of tiny artifacts, a collector."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import platform
 import signal
@@ -11,14 +10,13 @@ import urllib.request
 from urllib.parse import urlsplit
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
-from pliant.errors import InputError, RegistryError, WorkerError
-from pliant.protocol import Changed, replay
-from pliant.serving.journal import FileRecorder, read
+from pliant.errors import InputError, RegistryError
 from pliant.serving.launch import launch
-from pliant.tokens.policies import make
-from pliant.tokens.scheduler import Knowledge
-from tests.fixtures.clients import PATIENCE, ask, call, free_port, wait_for
+from pliant.serving.monitoring.metric_list import metrics_of, samples_of
+from tests.fixtures.clients import PATIENCE, ask, call, free_port, is_shed, wait_for
+from tests.fixtures.collector import collector
 from tests.fixtures.http.oip import body_of, byte_tensor, outputs_in
 from tests.fixtures.live import ConcurrentCalls, end_in_flight, processes, running
 from tests.fixtures.tokens.http import png
@@ -37,15 +35,30 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def service(folder):
-    settings = settings_for(folder, journal=folder / "journal.jsonl")
-    with running(settings, folder) as service:
-        yield service
+def traces():
+    with collector() as traces:
+        yield traces
 
 
-def metrics(service) -> str:
+@pytest.fixture(scope="module")
+def service(folder, traces):
+    often = {"refresh_seconds": 2.0, "watch_seconds": 0.5, "log_format": "json", "trace_share": 1.0}
+    settings = settings_for(folder, device="cpu,cpu", journal=folder / "journal.jsonl", **often)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", traces.url)
+        patch.setenv("OTEL_BSP_SCHEDULE_DELAY", "200")  # milliseconds
+        with running(settings, folder) as service:
+            yield service
+
+
+def samples_shown(service) -> list:
     with urllib.request.urlopen(f"{service.url}/metrics", timeout=PATIENCE) as response:
-        return response.read().decode()
+        families = text_string_to_metric_families(response.read().decode())
+    return [sample for family in families for sample in family.samples]
+
+
+def up(service) -> list[bool]:
+    return [device["up"] for device in call(service, "GET", "/v1/status")[1]["devices"]]
 
 
 def test_once_ready_it_answers_json_and_multipart_alike(service):
@@ -83,43 +96,63 @@ def test_the_documentation_page_finds_its_files_under_the_mount(service):
             assert response.status == 200
 
 
-def test_a_killed_device_process_comes_back_with_all_its_tasks_and_nobody_hangs(service):
-    call(service, "POST", "/v1/tasks", b'{"name": "shapes", "version": 1}')
-    processes(service)[0].kill()
-    status, answer = ask(service, "shapes")
-    assert status == 200, answer
-    assert "pliant_worker_failures_total 1.0" in metrics(service)
+def test_a_client_finds_the_wait_the_launch_and_the_device_of_its_request_in_its_own_trace(service, traces):
+    (whole,) = traces.await_spans("POST /v1/predict", 1, PATIENCE)[:1]
+    (device,), (launch,), (queue,) = (
+        [span for span in traces.await_spans(name, 1, PATIENCE) if span.trace_id == whole.trace_id]
+        for name in ("device", "launch", "queue")
+    )
+    assert device.parent_span_id == launch.span_id
+    assert launch.parent_span_id == queue.parent_span_id == whole.span_id
+    assert whole.start_time_unix_nano <= queue.start_time_unix_nano <= launch.start_time_unix_nano
+    assert launch.end_time_unix_nano <= whole.end_time_unix_nano
+    assert not [span for span in traces.spans if "livez" in span.name]
 
 
-def test_the_live_journal_replays_to_itself_from_start_to_end(folder, service):
-    """The journal begins with the scheduler's knowledge, and has every task that was registered later."""
-    wait_for(lambda: ask(service)[0] == 200 and len(read(folder / "journal.jsonl")) > 1)  # written about once a second
-    journal = read(folder / "journal.jsonl")
-    begin = journal[0].event
-    assert isinstance(begin, Changed)
-    assert replay(make("default", Knowledge.of(begin.facts)), journal) == journal
+def test_a_task_registered_later_reaches_each_device_and_one_that_is_held_and_killed_costs_no_answer(service):
+    assert call(service, "POST", "/v1/tasks", b'{"name": "shapes", "version": 1}')[0] == 200
+    answers = ConcurrentCalls(lambda _: ask(service, "shapes"), 8).answers()
+    answered = [answer for status, answer in answers if not is_shed(status, answer)]
+    assert answered and {answer["label"] for answer in answered} <= {"round", "square"}
+    held, other = processes(service)
+    held.send_signal(signal.SIGSTOP)
+    hanging = ConcurrentCalls(lambda _: ask(service), 8)
+    wait_for(lambda: len(hanging.so_far()) >= 4)  # whatever the held one has, the other goes on
+    assert all(status == 200 for status, _ in hanging.so_far())
+    held.kill()
+    assert [status for status, _ in hanging.answers()] == [200] * 8, "what the dead one had runs on the other"
+    wait_for(lambda: up(service) == [True, True])
+    assert {other.pid} < {process.pid for process in processes(service)}
+    assert ask(service, "shapes")[0] == 200, "both have the task that was registered"
+
+
+def test_what_is_shown_is_in_the_list_and_all_that_needs_requests_alone_is_shown(service):
+    names = lambda: {each.name for each in samples_shown(service) if not each.name.startswith("bentoml_")}  # noqa: E731
+    wait_for(lambda: {"pliant_drift", "pliant_refreshes_total"} <= names())
+    shown, metrics = samples_shown(service), metrics_of("tokens")
+    assert sum(each.value for each in shown if each.name == "pliant_worker_failures_total") >= 1
+    assert names() <= {name for metric in metrics for name in samples_of(metric)}
+    assert {name for metric in metrics if not metric.after for name in samples_of(metric)} <= names()
+    labels = {metric.name: set(metric.labels) for metric in metrics if metric.kind != "histogram"}
+    assert all(set(each.labels) == labels[each.name] for each in shown if each.name in labels)
 
 
 def test_sigterm_with_pending_requests_answers_them_all_and_exits_with_status_0(service):
-    """The last test that shares the service. The device process is paused, so that no request ends too early."""
-    device = processes(service)[0]
-    device.send_signal(signal.SIGSTOP)
+    """The last test that shares the service. The device processes are paused, so that no request ends too early."""
+    held = processes(service)
+    for device in held:
+        device.send_signal(signal.SIGSTOP)
     requests = ConcurrentCalls(lambda _: ask(service), 20)
     wait_for(lambda: call(service, "GET", "/v1/status")[1]["pending"] == 20)
-    assert [status for status, _ in end_in_flight(service, [device], requests)] == [200] * 20
+    assert [status for status, _ in end_in_flight(service, held, requests)] == [200] * 20
 
 
-def test_a_service_that_cannot_start_ends_and_says_where_to_look(folder):
-    journal = folder / "of-another.jsonl"
-    settings = settings_for(folder, journal=journal)
-    ended = r"the service ended with status .* before it was ready; see .*failing.log"
-    with contextlib.closing(FileRecorder(journal)):  # only the service itself sees that another one writes it
-        failing = launch(settings, folder / "failing", free_port(), folder / "failing.log")
-        with pytest.raises(WorkerError, match=ended):
-            failing.wait_until_ready(PATIENCE)
-    log = (folder / "failing.log").read_text()
-    assert "but must be a file that no other service writes" in log and "Traceback" not in log
-    assert "the service process has ended; its last lines say why" in log
+def test_every_line_of_its_log_is_an_object(folder):
+    """Runs after the service has stopped."""
+    entries = [json.loads(line) for line in (folder / "serve.log").read_text(encoding="utf-8").splitlines() if line]
+    assert all({"time", "level", "logger", "message", "process"} <= set(entry) for entry in entries)
+    assert len({entry["process"] for entry in entries}) >= 2  # BentoML's supervisor and the service
+    assert any(entry["logger"] == "pliant.serving" and "runs on" in entry["message"] for entry in entries)
 
 
 def test_a_service_may_be_started_before_its_registry_and_serves_the_first_release(tmp_path):
@@ -134,14 +167,6 @@ def test_a_service_may_be_started_before_its_registry_and_serves_the_first_relea
         assert ask(waiting)[0] == 200
     finally:
         assert waiting.stop() == 0
-
-
-def test_a_service_that_waits_ends_at_once_by_sigterm(tmp_path):
-    settings, log = settings_for(tmp_path, wait_for_release=PATIENCE), tmp_path / "waiting.log"
-    waiting = launch(settings, tmp_path / "waiting", free_port(), log)
-    wait_for(lambda: "nothing to serve yet" in log.read_text())
-    assert waiting.stop(PATIENCE / 2) == 0
-    assert "ends before there was anything to serve" in log.read_text()
 
 
 def test_what_can_be_known_before_serving_is_refused_before_serving(folder, tmp_path):

@@ -122,40 +122,34 @@ def leave(channel, incoming) -> None:
         (lambda channel, incoming: None, 60, WorkerError, "^the process a:b ended$"),
     ],
 )
-def test_a_helper_that_fails_is_ended_and_the_next_message_has_another(spawned, be, seconds, error, sentence):
-    async def run():
-        helper = HelperProcess("a:b")
-        spawned.be = be
-        with pytest.raises(error, match=sentence):
-            await helper.call(seconds, [b"x"], 1)
-        assert helper.pid is None and spawned.threads[0].calls == ["kill", "wait"]
-        spawned.be = repeating
-        assert await helper.call(60, [b"x"], 3) == "xxx"
-        helper.end()
-
-    asyncio.run(run())
+async def test_a_helper_that_fails_is_ended_and_the_next_message_has_another(spawned, be, seconds, error, sentence):
+    helper = HelperProcess("a:b")
+    spawned.be = be
+    with pytest.raises(error, match=sentence):
+        await helper.call(seconds, [b"x"], 1)
+    assert helper.pid is None and spawned.threads[0].calls == ["kill", "wait"]
+    spawned.be = repeating
+    assert await helper.call(60, [b"x"], 3) == "xxx"
+    helper.end()
 
 
-def test_a_caller_that_leaves_in_its_turn_ends_the_process_and_one_that_waits_for_its_turn_does_not(spawned):
-    async def run():
-        helper = HelperProcess("a:b")
-        assert await helper.call(60, [b"x"], 1) == "x"
-        spawned.be = never
-        helper.end()
-        first = asyncio.create_task(helper.call(60, [b"x"], 1))
-        while helper.pid is None:
-            await asyncio.sleep(0)
-        second = asyncio.create_task(helper.call(60, [b"y"], 1))
+async def test_a_caller_that_leaves_in_its_turn_ends_the_process_and_one_that_waits_for_its_turn_does_not(spawned):
+    helper = HelperProcess("a:b")
+    assert await helper.call(60, [b"x"], 1) == "x"
+    spawned.be = never
+    helper.end()
+    first = asyncio.create_task(helper.call(60, [b"x"], 1))
+    while helper.pid is None:
         await asyncio.sleep(0)
-        second.cancel()
-        await asyncio.gather(second, return_exceptions=True)
-        assert spawned.threads[1].calls == [] and len(spawned.threads) == 2
-        spawned.be = repeating
-        third = asyncio.create_task(helper.call(60, [b"z"], 1))
-        await asyncio.sleep(0)
-        first.cancel()
-        assert await third == "z"
-        assert spawned.threads[1].calls == ["kill", "wait"] and first.cancelled()
-        helper.end()
-
-    asyncio.run(run())
+    second = asyncio.create_task(helper.call(60, [b"y"], 1))
+    await asyncio.sleep(0)
+    second.cancel()
+    await asyncio.gather(second, return_exceptions=True)
+    assert spawned.threads[1].calls == [] and len(spawned.threads) == 2
+    spawned.be = repeating
+    third = asyncio.create_task(helper.call(60, [b"z"], 1))
+    await asyncio.sleep(0)
+    first.cancel()
+    assert await third == "z"
+    assert spawned.threads[1].calls == ["kill", "wait"] and first.cancelled()
+    helper.end()

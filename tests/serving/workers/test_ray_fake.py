@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -14,7 +15,7 @@ from pliant.errors import WorkerError
 from pliant.serving.workers import ray_workers
 from pliant.serving.workers.ray_workers import ENVIRONMENT, DeviceActor, RayPool, RayWorker, Resources, import_ray
 from pliant.serving.workers.worker import ModelError
-from tests.fixtures.fakes import EchoModel, run_virtually
+from tests.fixtures.fakes import EchoModel
 
 
 class Connection:
@@ -137,21 +138,20 @@ def fake(monkeypatch):
     return ray
 
 
-def on_fake(fake, check, resources=None):
-    async def main():
-        worker = RayWorker(EchoModel, resources or Resources(), 2.0, 300.0)
-        try:
-            await check(worker)
-        finally:
-            await worker.stop()
-        await asyncio.sleep(0)
-        assert len(asyncio.all_tasks()) == 1
-
-    run_virtually(main())
+@asynccontextmanager
+async def on_fake(resources=None):
+    worker = RayWorker(EchoModel, resources or Resources(), 2.0, 300.0)
+    try:
+        yield worker
+    finally:
+        await worker.stop()
+    await asyncio.sleep(0)
+    assert len(asyncio.all_tasks()) == 1
 
 
-def test_a_worker_is_an_actor_with_its_resources_that_runs_the_model(fake):
-    async def check(worker):
+@pytest.mark.virtual
+async def test_a_worker_is_an_actor_with_its_resources_that_runs_the_model(fake):
+    async with on_fake(Resources(0.5, 2.0, {"TPU": 1.0})) as worker:
         worker.kill()
         assert (worker.node, worker.pid, fake.killed) == (None, None, [])
         with pytest.raises(WorkerError, match=r"^the device's actor is not running$"):
@@ -170,15 +170,14 @@ def test_a_worker_is_an_actor_with_its_resources_that_runs_the_model(fake):
         assert fake.killed == [actor] * 2 and (worker.node, worker.pid) == (None, None)
         await worker.stop()
         assert len(fake.killed) == 2
-
-    on_fake(fake, check, Resources(0.5, 2.0, {"TPU": 1.0}))
     assert fake.needs == [{"num_cpus": 0.5, "num_gpus": 2.0, "resources": {"TPU": 1.0}}]
 
 
-def test_the_end_of_an_actor_is_reported_once_and_that_of_a_former_one_is_not(fake):
+@pytest.mark.virtual
+async def test_the_end_of_an_actor_is_reported_once_and_that_of_a_former_one_is_not(fake):
     fake.trouble = {"lost": RayError("the node died\nand more")}
 
-    async def check(worker):
+    async with on_fake() as worker:
         told = []
         await worker.start()
         worker.on_end = lambda: told.append("end")
@@ -195,8 +194,6 @@ def test_the_end_of_an_actor_is_reported_once_and_that_of_a_former_one_is_not(fa
         fake.actors[-1].lost.set()  # nobody wants to know
         await asyncio.sleep(1)
 
-    on_fake(fake, check)
-
 
 @pytest.mark.parametrize(
     ("call", "sentence"),
@@ -205,13 +202,12 @@ def test_the_end_of_an_actor_is_reported_once_and_that_of_a_former_one_is_not(fa
         ("ask", "the device's actor ended during build: the node died"),
     ],
 )
-def test_what_ray_raises_is_told_in_one_line_and_the_actor_goes(fake, call, sentence):
+@pytest.mark.virtual
+async def test_what_ray_raises_is_told_in_one_line_and_the_actor_goes(fake, call, sentence):
     fake.trouble = {call: RayError("the node died \nand much more")}
 
-    async def check(worker):
+    async with on_fake() as worker:
         with pytest.raises(WorkerError, match=f"^{sentence}$"):
             await worker.start()
         assert fake.killed == ([fake.actors[0]] if call == "home" else [])
         assert (worker.pid is None) is (call == "home")
-
-    on_fake(fake, check)

@@ -7,7 +7,6 @@ import os
 import signal
 from functools import partial
 
-import numpy as np
 import pytest
 
 from pliant.benchmarks.bins import nodes as bins_nodes
@@ -45,63 +44,26 @@ def pool(nodes):
     made.close()
 
 
-def on_worker(pool, check, build=EchoModel):
-    """Run `check(worker)` on a started worker."""
-
-    async def main():
-        worker = pool.make_worker(build)
-        await worker.start()
-        try:
-            await check(worker)
-        finally:
-            await worker.stop()
-
-    asyncio.run(main())
-
-
 @pytest.mark.slow
-def test_launches_updates_loads_and_errors_reach_the_actor_and_come_back(pool):
-    async def check(worker):
-        pid = worker.pid
-        assert pid != os.getpid()
-        for size in (8, 300, 1000):
-            array = np.random.default_rng(0).integers(0, 256, (size, size), dtype=np.uint8)
-            ((back, *_),), _ = await worker.run(0, [array])
-            np.testing.assert_array_equal(back, array)
-            back += 1  # it can be written to
-        await worker.update("task b", partial(EchoModel, ("task b",)))
-        assert await worker.run(-5, ["x", "y"]) == ([("x", -5, ("task b",)), ("y", -5, ("task b",))], 0.001)
-        with pytest.raises(WorkerError, match=r"^ValueError: no such payload$"):
-            await worker.run(0, ["raise"])
-        with pytest.raises(WorkerError, match="a bad update"):
-            await worker.update("bad", partial(EchoModel, ("bad",)))
-        assert await worker.load(2) >= 0.01
-        assert (await worker.run(0, ["x"]))[0] == [("x", 0, ("model 2",))] and worker.pid == pid
-
-    on_worker(pool, check)
-
-
-@pytest.mark.slow
-def test_a_killed_actor_fails_its_launch_is_reported_once_and_comes_back_with_all_updates(pool):
-    async def check(worker):
-        told = []
-        worker.on_end = lambda: told.append("it ended")
-        await worker.update("task b", partial(EchoModel, ("task b",)))
-        launch = asyncio.create_task(worker.run(0, ["hang"]))
-        await asyncio.sleep(0.2)
-        os.kill(worker.pid, signal.SIGKILL)
-        with pytest.raises(WorkerError, match="ended during run"):
-            await asyncio.wait_for(launch, PATIENCE)
-        await worker.update("task c", partial(EchoModel, ("task b", "task c")))  # meets a dead actor
-        async with asyncio.timeout(PATIENCE):
-            while not told:
-                await asyncio.sleep(0.01)
-        await worker.restart()
-        assert (await worker.run(0, ["x"]))[0] == [("x", 0, ("task b", "task c"))]
-        await worker.stop()
-        assert told == ["it ended"], "a stop is no end"
-
-    on_worker(pool, check)
+async def test_a_killed_actor_fails_its_launch_is_reported_once_and_comes_back_with_all_updates(pool):
+    worker = pool.make_worker(EchoModel)
+    await worker.start()
+    told = []
+    worker.on_end = lambda: told.append("it ended")
+    await worker.update("task b", partial(EchoModel, ("task b",)))
+    launch = asyncio.create_task(worker.run(0, ["hang"]))
+    await asyncio.sleep(0.2)
+    os.kill(worker.pid, signal.SIGKILL)
+    with pytest.raises(WorkerError, match="ended during run"):
+        await asyncio.wait_for(launch, PATIENCE)
+    await worker.update("task c", partial(EchoModel, ("task b", "task c")))  # meets a dead actor
+    async with asyncio.timeout(PATIENCE):
+        while not told:
+            await asyncio.sleep(0.01)
+    await worker.restart()
+    assert (await worker.run(0, ["x"]))[0] == [("x", 0, ("task b", "task c"))]
+    await worker.stop()
+    assert told == ["it ended"], "a stop is no end"
 
 
 @pytest.mark.slow

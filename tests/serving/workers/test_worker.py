@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
-from contextlib import nullcontext
+from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 
 import numpy as np
@@ -18,65 +18,57 @@ from pliant.errors import WorkerError
 from pliant.fallbacks import Fallback
 from pliant.serving.workers.device_process import SHARED_BYTES
 from pliant.serving.workers.worker import ModelError, ProcessWorker, Worker
-from tests.fixtures.fakes import EchoModel, run_virtually
+from tests.fixtures.fakes import EchoModel
 
 
-def on_worker(check, build=EchoModel):
-    """Run `check(worker)` on a started worker."""
+@pytest.fixture
+def worker():
+    """A started worker of the model that echoes."""
 
-    async def main():
-        worker = ProcessWorker(build)
+    @asynccontextmanager
+    async def started():
+        worker = ProcessWorker(EchoModel)
         await worker.start()
         try:
-            await check(worker)
+            yield worker
         finally:
             await worker.stop()
 
-    asyncio.run(main())
+    return started()
 
 
-def test_large_arrays_arrive_whole_whatever_came_before_them():
+async def test_large_arrays_arrive_whole_whatever_came_before_them(worker):
     """Large arrays lie in shared memory, which grows; small ones go through the socket."""
-
-    async def check(worker):
-        rng = np.random.default_rng(0)
-        for size, count in ((8, 3), (300, 2), (8, 1), (500, 7), (100, 2), (1, 0)):
-            arrays = [rng.integers(0, 256, (size, size, 3), dtype=np.uint8) for _ in range(count)]
-            outputs, _ = await worker.run(0, arrays)
-            for array, (back, *_) in zip(arrays, outputs, strict=True):
-                np.testing.assert_array_equal(back, array)
-
-    on_worker(check)
+    rng = np.random.default_rng(0)
+    for size, count in ((8, 3), (300, 2), (8, 1), (500, 7), (100, 2), (1, 0)):
+        arrays = [rng.integers(0, 256, (size, size, 3), dtype=np.uint8) for _ in range(count)]
+        outputs, _ = await worker.run(0, arrays)
+        for array, (back, *_) in zip(arrays, outputs, strict=True):
+            np.testing.assert_array_equal(back, array)
 
 
-def test_a_process_that_dies_is_reported_at_once_and_one_that_is_stopped_is_not():
-    async def check(worker):
-        told = asyncio.Event()
-        worker.on_end = told.set
-        os.kill(worker.pid, signal.SIGKILL)
-        await asyncio.wait_for(told.wait(), 120)
-        told.clear()
-        await worker.restart()
-        await worker.stop()
-        await worker.start()
-        assert not told.is_set()
-
-    on_worker(check)
+async def test_a_process_that_dies_is_reported_at_once_and_one_that_is_stopped_is_not(worker):
+    told = asyncio.Event()
+    worker.on_end = told.set
+    os.kill(worker.pid, signal.SIGKILL)
+    await asyncio.wait_for(told.wait(), 120)
+    told.clear()
+    await worker.restart()
+    await worker.stop()
+    await worker.start()
+    assert not told.is_set()
 
 
-def test_a_process_killed_during_a_launch_is_an_error_and_a_restart_brings_all_updates_back():
-    async def check(worker):
-        await worker.update("task b", partial(EchoModel, ("task b",)))
-        launch = asyncio.create_task(worker.run(0, ["hang"]))
-        await asyncio.sleep(0.1)
-        os.kill(worker.pid, signal.SIGKILL)
-        with pytest.raises(WorkerError, match="ended during run"):
-            await launch
-        await worker.update("task c", partial(EchoModel, ("task b", "task c")))  # meets a dead process
-        await worker.restart()
-        assert (await worker.run(0, ["x"]))[0] == [("x", 0, ("task b", "task c"))]
-
-    on_worker(check)
+async def test_a_process_killed_during_a_launch_is_an_error_and_a_restart_brings_all_updates_back(worker):
+    await worker.update("task b", partial(EchoModel, ("task b",)))
+    launch = asyncio.create_task(worker.run(0, ["hang"]))
+    await asyncio.sleep(0.1)
+    os.kill(worker.pid, signal.SIGKILL)
+    with pytest.raises(WorkerError, match="ended during run"):
+        await launch
+    await worker.update("task c", partial(EchoModel, ("task b", "task c")))  # meets a dead process
+    await worker.restart()
+    assert (await worker.run(0, ["x"]))[0] == [("x", 0, ("task b", "task c"))]
 
 
 def test_the_process_ends_when_its_parent_dies():
@@ -134,48 +126,40 @@ class Calling(Worker):
         ("hang", None, "new build", 1),
     ],
 )
-def test_an_update_is_built_in_unless_the_model_refuses_it(answer, error, build, kills):
-    async def main():
-        worker = Calling(update=answer)
-        with pytest.raises(error) if error else nullcontext():
-            await worker.update("value", "new build")
-        assert worker.build == build
-        assert worker.calls == [("update", "value"), *["kill"] * kills]
-        assert asyncio.get_running_loop().time() == 30.0 * kills
-
-    run_virtually(main())
+@pytest.mark.virtual
+async def test_an_update_is_built_in_unless_the_model_refuses_it(answer, error, build, kills):
+    worker = Calling(update=answer)
+    with pytest.raises(error) if error else nullcontext():
+        await worker.update("value", "new build")
+    assert worker.build == build
+    assert worker.calls == [("update", "value"), *["kill"] * kills]
+    assert asyncio.get_running_loop().time() == 30.0 * kills
 
 
 # A process of which only the socket is real
 
 
-def test_a_launch_that_is_sent_ahead_runs_behind_the_present_one_and_its_answer_comes_next():
-    async def check(worker):
-        large = np.full(SHARED_BYTES, 1, np.uint8)
-        running = asyncio.create_task(worker.run(1, [large, "a"]))
-        await asyncio.sleep(0)
-        assert worker.send_ahead(2, [2 * large, "b"]) and not worker.send_ahead(3, ["c"])
-        (first, second), _ = await running
-        (third, fourth), _ = await worker.run(2, [2 * large, "b"])
-        assert (second, fourth) == (("a", 1, ()), ("b", 2, ()))
-        assert first[0].max() == 1 and third[0].min() == 2
-        assert (await worker.run(4, ["d"]))[0] == [("d", 4, ())]
-
-    on_worker(check)
+async def test_a_launch_that_is_sent_ahead_runs_behind_the_present_one_and_its_answer_comes_next(worker):
+    large = np.full(SHARED_BYTES, 1, np.uint8)
+    running = asyncio.create_task(worker.run(1, [large, "a"]))
+    await asyncio.sleep(0)
+    assert worker.send_ahead(2, [2 * large, "b"]) and not worker.send_ahead(3, ["c"])
+    (first, second), _ = await running
+    (third, fourth), _ = await worker.run(2, [2 * large, "b"])
+    assert (second, fourth) == (("a", 1, ()), ("b", 2, ()))
+    assert first[0].max() == 1 and third[0].min() == 2
+    assert (await worker.run(4, ["d"]))[0] == [("d", 4, ())]
 
 
-def test_fallbacks_are_logged_passed_on_and_kept_until_the_device_is_restarted(caplog):
-    async def main():
-        worker, passed_on = Calling(), []
-        worker.on_fallback = passed_on.append
-        fallback = Fallback("memory", "batches of 64 do not fit")
-        assert worker._result((True, "value", (fallback,))) == "value"
-        assert passed_on == list(worker.fallbacks) == [fallback]
-        assert "a device process falls back: batches of 64 do not fit" in caplog.messages
-        with pytest.raises(ModelError, match="no such task"):
-            worker._result((False, "no such task", (fallback,)))
-        assert len(worker.fallbacks) == 2, "a failed call tells them too"
-        await worker.restart()
-        assert not worker.fallbacks
-
-    asyncio.run(main())
+async def test_fallbacks_are_logged_passed_on_and_kept_until_the_device_is_restarted(caplog):
+    worker, passed_on = Calling(), []
+    worker.on_fallback = passed_on.append
+    fallback = Fallback("memory", "batches of 64 do not fit")
+    assert worker._result((True, "value", (fallback,))) == "value"
+    assert passed_on == list(worker.fallbacks) == [fallback]
+    assert "a device process falls back: batches of 64 do not fit" in caplog.messages
+    with pytest.raises(ModelError, match="no such task"):
+        worker._result((False, "no such task", (fallback,)))
+    assert len(worker.fallbacks) == 2, "a failed call tells them too"
+    await worker.restart()
+    assert not worker.fallbacks

@@ -15,27 +15,25 @@ from pliant.serving.driver import Driver, loop_clock
 from pliant.serving.packing.settings import PackingSettings
 from pliant.serving.workers.worker import ModelError
 from pliant.serving.workers.worker_slot import FACTOR, FLOOR, LaunchLimit, Spares, WorkerSlot, within
-from tests.fixtures.fakes import FakeWorker, FifoScheduler, run_virtually
+from tests.fixtures.fakes import FakeWorker, FifoScheduler
 
 
-def test_an_update_whose_caller_leaves_reaches_the_worker_whole():
-    async def main():
-        begun, ended = [], []
+@pytest.mark.virtual
+async def test_an_update_whose_caller_leaves_reaches_the_worker_whole():
+    begun, ended = [], []
 
-        class Worker(FakeWorker):
-            async def update(self, value, build):
-                begun.append(value)
-                await asyncio.sleep(1)
-                ended.append((value, build))
+    class Worker(FakeWorker):
+        async def update(self, value, build):
+            begun.append(value)
+            await asyncio.sleep(1)
+            ended.append((value, build))
 
-        slot = WorkerSlot(Worker(), 60.0, lambda: None)
-        update = asyncio.create_task(slot.update("value", lambda _: "build"))
-        await asyncio.sleep(0.5)
-        update.cancel()
-        await asyncio.sleep(1)
-        assert (begun, ended) == (["value"], [("value", "build")])
-
-    run_virtually(main())
+    slot = WorkerSlot(Worker(), 60.0, lambda: None)
+    update = asyncio.create_task(slot.update("value", lambda _: "build"))
+    await asyncio.sleep(0.5)
+    update.cancel()
+    await asyncio.sleep(1)
+    assert (begun, ended) == (["value"], [("value", "build")])
 
 
 # One slot, word by word
@@ -54,34 +52,23 @@ class Odd(FakeWorker):
         return await super().load(number)
 
 
-def virtual(make):
-    """Let a decorated test have what `make` yields, in virtual time, and leave nothing that goes on."""
-
-    def decorated(test):
-        def wrapped():
-            async def main():
-                async with asynccontextmanager(make)() as given:
-                    await test(*given)
-                assert len(asyncio.all_tasks()) == 1, "nothing of it goes on"
-
-            run_virtually(main())
-
-        wrapped.__name__ = test.__name__
-        return wrapped
-
-    return decorated
-
-
-@virtual
-async def slot_test():
-    """A slot that is not started, its worker, and the times of idle deaths."""
+@asynccontextmanager
+async def slot_made():
+    """A slot that is not started, its worker, and the times of idle deaths; in the end nothing of it goes on."""
     deaths: list[float] = []
     loop, worker = asyncio.get_running_loop(), Odd()
     yield WorkerSlot(worker, 60.0, lambda: deaths.append(loop.time())), worker, deaths
+    assert len(asyncio.all_tasks()) == 1
 
 
-@slot_test
-async def test_too_many_outputs_and_a_model_that_is_not_loaded_cost_the_process(slot, worker, deaths):
+@pytest.fixture
+def made():
+    return slot_made()
+
+
+@pytest.mark.virtual
+async def test_too_many_outputs_and_a_model_that_is_not_loaded_cost_the_process(made):
+    slot, worker, deaths = made
     await slot.start()
     end, outputs = await slot.carry_out(Launch(0, 0, (1,)), ["two"])
     assert (end, outputs) == (Failed(0, "the worker returned 2 outputs for 1 requests"), ())
@@ -96,8 +83,9 @@ async def test_too_many_outputs_and_a_model_that_is_not_loaded_cost_the_process(
     assert deaths == []
 
 
-@slot_test
-async def test_an_idle_death_is_counted_once_and_repaired_at_once_and_then_every_second(slot, worker, deaths):
+@pytest.mark.virtual
+async def test_an_idle_death_is_counted_once_and_repaired_at_once_and_then_every_second(made):
+    slot, worker, deaths = made
     await slot.start()
     worker.failing_restarts = 2
     await asyncio.sleep(1.0)
@@ -139,68 +127,60 @@ async def slot_that_has_run() -> tuple[WorkerSlot, FakeWorker]:
     return slot, worker
 
 
-def test_a_hang_is_noticed_after_the_floor_not_after_the_configured_limit():
-    async def main():
-        slot, worker = await slot_that_has_run()
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        event, _ = await slot.carry_out(launch(id=1), ["hang"])
-        assert loop.time() - began == pytest.approx(FLOOR)
-        assert event == Failed(1, "it was still running after 2 s")
-        assert worker.calls[-1] == "kill"
-
-    run_virtually(main())
+@pytest.mark.virtual
+async def test_a_hang_is_noticed_after_the_floor_not_after_the_configured_limit():
+    slot, worker = await slot_that_has_run()
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    event, _ = await slot.carry_out(launch(id=1), ["hang"])
+    assert loop.time() - began == pytest.approx(FLOOR)
+    assert event == Failed(1, "it was still running after 2 s")
+    assert worker.calls[-1] == "kill"
 
 
-def test_a_loop_that_was_held_up_still_finds_the_result_that_came_meanwhile():
+async def test_a_loop_that_was_held_up_still_finds_the_result_that_came_meanwhile():
     """A machine that stands still for longer than the limit loses no worker."""
+    loop = asyncio.get_running_loop()
+    came: asyncio.Future[int] = loop.create_future()
 
-    async def main():
-        loop = asyncio.get_running_loop()
-        came: asyncio.Future[int] = loop.create_future()
+    async def call() -> int:
+        return await came
 
-        async def call() -> int:
-            return await came
+    async def hold_up():
+        time.sleep(0.3)  # nothing runs meanwhile
+        loop.call_later(0.01, came.set_result, 7)
 
-        async def hold_up():
-            time.sleep(0.3)  # nothing runs meanwhile
-            loop.call_later(0.01, came.set_result, 7)
-
-        holding = asyncio.create_task(hold_up())
-        assert await within(0.2, call()) == 7
-        await holding
-
-    asyncio.run(main())
+    holding = asyncio.create_task(hold_up())
+    assert await within(0.2, call()) == 7
+    await holding
 
 
 STARTED = 0.6  # seconds in which a fake worker has started
 
 
-def test_a_worker_that_dies_during_a_launch_is_replaced_at_once():
-    async def main():
-        journal, worker, spare = [], FakeWorker(), FakeWorker()
-        driver = Driver(FifoScheduler(), [worker], journal.append, loop_clock(), spares=[spare])
-        await driver.start()
-        assert driver.ready, "nobody waits for spares"
-        await asyncio.sleep(STARTED)
-        assert driver.spares == 1
-        asked = asyncio.create_task(driver.submit("a", 0.1, 1.0, "x"))
-        await asyncio.sleep(0.001)
-        worker.dead = True
-        answer = await asked
-        assert answer.output == "x" and answer.on_time and ("x",) in spare.calls
-        begun = {a.id: e.now for e in journal for a in e.actions if isinstance(a, Launch) and a.kind == "restart"}
-        ended = {e.event.launch: e.now for e in journal if isinstance(e.event, Finished) and e.event.launch in begun}
-        assert len(begun) == 1 and ended == begun
-        await asyncio.sleep(STARTED)
-        assert driver.spares == 1, "the former worker stands by"
-        spare.die()
-        assert (await driver.submit("a", 0.1, 1.0, "y")).output == "y"
-        assert worker.calls[-1] == ("y",)
-        await driver.stop()
-        assert worker.calls[-1] == spare.calls[-1] == "stop"
-
-    run_virtually(main())
+@pytest.mark.virtual
+async def test_a_worker_that_dies_during_a_launch_is_replaced_at_once():
+    journal, worker, spare = [], FakeWorker(), FakeWorker()
+    driver = Driver(FifoScheduler(), [worker], journal.append, loop_clock(), spares=[spare])
+    await driver.start()
+    assert driver.ready, "nobody waits for spares"
+    await asyncio.sleep(STARTED)
+    assert driver.spares == 1
+    asked = asyncio.create_task(driver.submit("a", 0.1, 1.0, "x"))
+    await asyncio.sleep(0.001)
+    worker.dead = True
+    answer = await asked
+    assert answer.output == "x" and answer.on_time and ("x",) in spare.calls
+    begun = {a.id: e.now for e in journal for a in e.actions if isinstance(a, Launch) and a.kind == "restart"}
+    ended = {e.event.launch: e.now for e in journal if isinstance(e.event, Finished) and e.event.launch in begun}
+    assert len(begun) == 1 and ended == begun
+    await asyncio.sleep(STARTED)
+    assert driver.spares == 1, "the former worker stands by"
+    spare.die()
+    assert (await driver.submit("a", 0.1, 1.0, "y")).output == "y"
+    assert worker.calls[-1] == ("y",)
+    await driver.stop()
+    assert worker.calls[-1] == spare.calls[-1] == "stop"
 
 
 def test_a_number_below_zero_and_packing_are_refused_with_a_sentence():
@@ -213,8 +193,8 @@ def test_a_number_below_zero_and_packing_are_refused_with_a_sentence():
 # Spares by themselves
 
 
-@virtual
-async def spares_test():
+@asynccontextmanager
+async def spares_started():
     """Two spares that have been started, and the workers that they are made of."""
     workers = [FakeWorker(build="build"), FakeWorker(build="build")]
     spares = Spares(workers)
@@ -224,10 +204,17 @@ async def spares_test():
     assert spares.ready == 2
     yield spares, workers
     await spares.stop()
+    assert len(asyncio.all_tasks()) == 1
 
 
-@spares_test
-async def test_an_update_that_comes_while_a_spare_starts_starts_it_again_with_the_update(spares, workers):
+@pytest.fixture
+def started():
+    return spares_started()
+
+
+@pytest.mark.virtual
+async def test_an_update_that_comes_while_a_spare_starts_starts_it_again_with_the_update(started):
+    spares, workers = started
     workers[0].die()
     await asyncio.sleep(0.1)
     await spares.update("task b", lambda _: "with b")
@@ -239,8 +226,9 @@ async def test_an_update_that_comes_while_a_spare_starts_starts_it_again_with_th
     assert spares.ready == 2 and workers[0].calls == ["restart"] * 3
 
 
-@spares_test
-async def test_a_spare_that_refuses_an_update_is_started_with_it(spares, workers):
+@pytest.mark.virtual
+async def test_a_spare_that_refuses_an_update_is_started_with_it(started):
+    spares, workers = started
     workers[1].refuses = "task b"
     await spares.update("task b", lambda _: "with b")
     assert (spares.ready, workers[0].build, workers[1].build) == (1, "build", "with b")

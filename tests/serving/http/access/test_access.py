@@ -83,93 +83,72 @@ class Site:
         return self.counted.get_sample_value(f"pliant_tenant_{name}", labels)
 
 
-def run(coroutine):
-    return asyncio.run(coroutine)
+async def test_a_key_lets_its_tenant_in_and_nothing_else_does():
+    site = Site()
+    response = await site.ask(key="use")
+    assert (response.status_code, response.json()) == (200, {"tenant": "acme", "weight": 1.0})
+    for headers in (
+        {},
+        {"authorization": "Bearer "},
+        {"authorization": "Bearer wrong"},
+        {"authorization": site.secrets["use"]},
+        {"authorization": "Basic " + site.secrets["use"]},
+        {"x_api_key": site.secrets["use"]},
+    ):
+        response = await site.ask(**headers)
+        assert response.status_code == 401, headers
+        assert response.headers["www-authenticate"].startswith("Bearer")
+        assert response.json()["error"]["code"] == "unauthorized"
+    assert site.errors == ["unauthorized"] * 6
 
 
-def test_a_key_lets_its_tenant_in_and_nothing_else_does():
-    async def check():
-        site = Site()
-        response = await site.ask(key="use")
-        assert (response.status_code, response.json()) == (200, {"tenant": "acme", "weight": 1.0})
-        for headers in (
-            {},
-            {"authorization": "Bearer "},
-            {"authorization": "Bearer wrong"},
-            {"authorization": site.secrets["use"]},
-            {"authorization": "Basic " + site.secrets["use"]},
-            {"x_api_key": site.secrets["use"]},
-        ):
-            response = await site.ask(**headers)
-            assert response.status_code == 401, headers
-            assert response.headers["www-authenticate"].startswith("Bearer")
-            assert response.json()["error"]["code"] == "unauthorized"
-        assert site.errors == ["unauthorized"] * 6
-
-    run(check())
+async def test_two_keys_or_two_hosts_in_one_request_are_none():
+    site = Site()
+    bearer = ("authorization", f"Bearer {site.secrets['use']}")
+    response = await site.client.post("/v1/predict", headers=[bearer, ("authorization", "Bearer x")])
+    assert response.status_code == 401
+    response = await site.client.post("/v1/predict", headers=[bearer, ("host", "127.0.0.1"), ("host", "evil.example")])
+    assert response.status_code == 421
 
 
-def test_two_keys_or_two_hosts_in_one_request_are_none():
-    async def check():
-        site = Site()
-        bearer = ("authorization", f"Bearer {site.secrets['use']}")
-        response = await site.client.post("/v1/predict", headers=[bearer, ("authorization", "Bearer x")])
-        assert response.status_code == 401
-        response = await site.client.post(
-            "/v1/predict", headers=[bearer, ("host", "127.0.0.1"), ("host", "evil.example")]
+async def test_only_health_is_open_and_only_for_reading():
+    site = Site()
+    for path in ("/livez", "/readyz"):
+        assert (await site.ask(path, method="GET", host="10.0.0.5")).status_code == 200
+        assert (await site.ask(path, method="POST")).status_code == 401
+    for path in ("/metrics", "/v1/status", "/nowhere"):
+        assert (await site.ask(path, method="GET")).status_code == 401
+
+
+async def test_roles_say_which_paths_a_key_may_use():
+    site = Site()
+    json = {"content_type": "application/json"}
+    statuses = {
+        (path, key): (await site.ask(path, key, method, **json)).status_code
+        for path, method in (
+            ("/v1/predict", "POST"),
+            ("/v1/status", "GET"),
+            ("/metrics", "GET"),
+            ("/v1/refresh", "POST"),
         )
-        assert response.status_code == 421
-
-    run(check())
-
-
-def test_only_health_is_open_and_only_for_reading():
-    async def check():
-        site = Site()
-        for path in ("/livez", "/readyz"):
-            assert (await site.ask(path, method="GET", host="10.0.0.5")).status_code == 200
-            assert (await site.ask(path, method="POST")).status_code == 401
-        for path in ("/metrics", "/v1/status", "/nowhere"):
-            assert (await site.ask(path, method="GET")).status_code == 401
-
-    run(check())
-
-
-def test_roles_say_which_paths_a_key_may_use():
-    async def check():
-        site = Site()
-        json = {"content_type": "application/json"}
-        statuses = {
-            (path, key): (await site.ask(path, key, method, **json)).status_code
-            for path, method in (
-                ("/v1/predict", "POST"),
-                ("/v1/status", "GET"),
-                ("/metrics", "GET"),
-                ("/v1/refresh", "POST"),
-            )
-            for key in ("use", "monitor", "admin")
-        }
-        allowed = {place for place, status in statuses.items() if status == 200}
-        assert set(statuses.values()) == {200, 403}
-        assert allowed == {
-            ("/v1/predict", "use"),
-            *(("/v1/status", key) for key in ("monitor", "admin")),
-            *(("/metrics", key) for key in ("monitor", "admin")),
-            *((path, "admin") for path in ("/v1/predict", "/v1/refresh")),
-        }
-
-    run(check())
+        for key in ("use", "monitor", "admin")
+    }
+    allowed = {place for place, status in statuses.items() if status == 200}
+    assert set(statuses.values()) == {200, 403}
+    assert allowed == {
+        ("/v1/predict", "use"),
+        *(("/v1/status", key) for key in ("monitor", "admin")),
+        *(("/metrics", key) for key in ("monitor", "admin")),
+        *((path, "admin") for path in ("/v1/predict", "/v1/refresh")),
+    }
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])
-def test_an_admin_action_without_a_json_content_type_is_refused_also_without_keys(kind):
-    async def check():
-        headers = {"content_type": kind} if kind else {}
-        assert (await Site(with_keys=False).ask("/v1/refresh", **headers)).status_code == 415
-        assert (await Site().ask("/v1/refresh", "admin", **headers)).status_code == 415
-        assert (await Site(with_keys=False).ask("/v1/refresh", content_type="application/json")).status_code == 200
-
-    run(check())
+async def test_an_admin_action_without_a_json_content_type_is_refused_also_without_keys(kind):
+    headers = {"content_type": kind} if kind else {}
+    assert (await Site(with_keys=False).ask("/v1/refresh", **headers)).status_code == 415
+    assert (await Site().ask("/v1/refresh", "admin", **headers)).status_code == 415
+    assert (await Site(with_keys=False).ask("/v1/refresh", content_type="application/json")).status_code == 200
 
 
 def test_a_request_whose_peer_nobody_knows_is_not_of_this_machine():
@@ -186,48 +165,39 @@ def test_a_request_whose_peer_nobody_knows_is_not_of_this_machine():
     assert access.tenant("anybody") == Tenant()
 
 
-def test_without_keys_only_this_machine_is_let_in_unless_the_service_is_open():
-    async def check():
-        assert (await Site(with_keys=False).ask()).status_code == 200
-        response = await Site(with_keys=False, peer="10.0.0.9").ask()
-        assert (response.status_code, response.json()["error"]["code"]) == (403, "no_keys")
-        assert (await Site(with_keys=False, is_open=True, peer="10.0.0.9").ask()).status_code == 200
-        assert (await Site(peer="10.0.0.9").ask(key="use")).status_code == 200
-
-    run(check())
+async def test_without_keys_only_this_machine_is_let_in_unless_the_service_is_open():
+    assert (await Site(with_keys=False).ask()).status_code == 200
+    response = await Site(with_keys=False, peer="10.0.0.9").ask()
+    assert (response.status_code, response.json()["error"]["code"]) == (403, "no_keys")
+    assert (await Site(with_keys=False, is_open=True, peer="10.0.0.9").ask()).status_code == 200
+    assert (await Site(peer="10.0.0.9").ask(key="use")).status_code == 200
 
 
-def test_a_tenant_beyond_its_rate_hears_when_to_come_again_and_the_others_go_on():
-    async def check():
-        site = Site(limits=Tenant(rate=2.0))
-        assert [(await site.ask(key="use")).status_code for _ in range(3)] == [200, 200, 429]
-        response = await site.ask(key="use")
-        assert response.json()["error"]["code"] == "rate_limited"
-        assert response.headers["retry-after"] == "1"
-        assert (await site.ask(key="other")).status_code == 200
-        site.now += 0.5
-        assert [(await site.ask(key="use")).status_code for _ in range(2)] == [200, 429]
-        assert site.metric("refusals_total", tenant="acme", code="rate_limited") == 3
-
-    run(check())
+async def test_a_tenant_beyond_its_rate_hears_when_to_come_again_and_the_others_go_on():
+    site = Site(limits=Tenant(rate=2.0))
+    assert [(await site.ask(key="use")).status_code for _ in range(3)] == [200, 200, 429]
+    response = await site.ask(key="use")
+    assert response.json()["error"]["code"] == "rate_limited"
+    assert response.headers["retry-after"] == "1"
+    assert (await site.ask(key="other")).status_code == 200
+    site.now += 0.5
+    assert [(await site.ask(key="use")).status_code for _ in range(2)] == [200, 429]
+    assert site.metric("refusals_total", tenant="acme", code="rate_limited") == 3
 
 
-def test_a_tenant_with_too_many_waiting_requests_gets_no_more_in_until_one_is_answered():
-    async def check():
-        site = Site(limits=Tenant(max_waiting=2))
-        site.hold.clear()
-        waiting = [asyncio.create_task(site.ask(key="use")) for _ in range(2)]
-        while site.held < 2:
-            await asyncio.sleep(0)
-        response = await site.ask(key="use")
-        assert (response.status_code, response.json()["error"]["code"]) == (429, "too_many_waiting")
-        assert site.metric("waiting", tenant="acme") == 2
-        site.hold.set()
-        assert [(await task).status_code for task in waiting] == [200, 200]
-        assert (await site.ask(key="use")).status_code == 200
-        assert site.metric("waiting", tenant="acme") == 0
-
-    run(check())
+async def test_a_tenant_with_too_many_waiting_requests_gets_no_more_in_until_one_is_answered():
+    site = Site(limits=Tenant(max_waiting=2))
+    site.hold.clear()
+    waiting = [asyncio.create_task(site.ask(key="use")) for _ in range(2)]
+    while site.held < 2:
+        await asyncio.sleep(0)
+    response = await site.ask(key="use")
+    assert (response.status_code, response.json()["error"]["code"]) == (429, "too_many_waiting")
+    assert site.metric("waiting", tenant="acme") == 2
+    site.hold.set()
+    assert [(await task).status_code for task in waiting] == [200, 200]
+    assert (await site.ask(key="use")).status_code == 200
+    assert site.metric("waiting", tenant="acme") == 0
 
 
 @pytest.mark.parametrize("system", systems.names())
@@ -238,16 +208,16 @@ def test_every_service_has_the_middleware_around_all_of_its_routes(system):
     assert entry["state"] is module.app.state
 
 
-def test_only_http_is_let_in_and_the_start_of_the_app_passes():
+async def test_only_http_is_let_in_and_the_start_of_the_app_passes():
     seen = []
 
     async def app(scope, receive, send):
         seen.append(scope["type"])
 
     middleware = AccessMiddleware(app, SimpleNamespace())
-    run(middleware({"type": "lifespan"}, None, None))
+    await middleware({"type": "lifespan"}, None, None)
     with pytest.raises(RuntimeError, match="only HTTP is let in"):
-        run(middleware({"type": "websocket", "path": "/", "headers": []}, None, None))
+        await middleware({"type": "websocket", "path": "/", "headers": []}, None, None)
     assert seen == ["lifespan"]
 
 
@@ -266,25 +236,11 @@ def test_in_no_stretch_of_time_pass_more_than_the_rate_and_one_burst(rate, gaps)
             assert last - first + 1 <= rate + rate * (end - start) + 1e-6
 
 
-@pytest.mark.parametrize(
-    "header",
-    [
-        "",
-        "evil.example",
-        "evil.example:3000",
-        "localhost.evil.example",
-        "127.0.0.1.evil.example",
-        "xlocalhost",
-        "[",
-        "]",
-        "10.0.0.8",
-        "[fe80::1]",
-        "localhost@evil.example",
-        "evil.example#localhost",
-        " localhost",
-        "0x7f.1",
-    ],
-)
+UNKNOWN = """evil.example evil.example:3000 localhost.evil.example 127.0.0.1.evil.example xlocalhost [ ]
+10.0.0.8 [fe80::1] localhost@evil.example evil.example#localhost 0x7f.1"""
+
+
+@pytest.mark.parametrize("header", ["", " localhost", *UNKNOWN.split()])
 def test_other_names_are_unknown(header):
     assert not KnownHosts("127.0.0.1", ["api.example.org"]).knows(header)
 

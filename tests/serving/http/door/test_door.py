@@ -13,7 +13,6 @@ from pliant.serving.http.door.door import Door, LimitedProtocol
 from pliant.serving.http.door.load import LoopLoad
 from pliant.serving.request_context import FrontDoor
 from tests.fixtures.door import answer, behind_the_door, next_reply, post, rest, status, until
-from tests.fixtures.fakes import run_virtually
 
 
 @pytest.mark.parametrize("connections, code", [(1, b"connections already"), (10, b"the service is busy")])
@@ -96,19 +95,17 @@ def an_opened_door(**limits) -> tuple[Door, list[tuple[str, int]]]:
     return door, counted
 
 
-def test_an_answer_to_who_is_turned_away_is_whole_and_says_whether_the_connection_is_kept():
-    async def main() -> None:
-        door, counted = an_opened_door()
-        body = json.dumps({"error": {"code": "busy", "field": None, "message": "later"}}).encode()
-        for close, end in ((False, b""), (True, b"connection: close\r\n")):
-            id = [(b"x-request-id", b"seven")]
-            reply = door.refusal(ApiError(503, "busy", "later", retry_after=3.0), "/predict", close, id)
-            head, _, content = reply.partition(b"\r\n\r\n")
-            lines = (head + b"\r\n").partition(b"\r\n")
-            assert lines[0] == b"HTTP/1.1 503 Service Unavailable"
-            assert content == body and b"content-length: %d\r\n" % len(body) in lines[2]
-            assert b"retry-after: 3\r\n" in lines[2] and b"x-request-id: seven\r\n" in lines[2]
-            assert lines[2].count(b"connection:") == len(end.splitlines()) and lines[2].endswith(end)
-        assert counted == [("busy", 1)] * 2
-
-    run_virtually(main())
+@pytest.mark.virtual
+async def test_an_answer_to_who_is_turned_away_is_whole_and_says_whether_the_connection_is_kept():
+    door, counted = an_opened_door()
+    body = json.dumps({"error": {"code": "busy", "field": None, "message": "later"}}).encode()
+    for close, end in ((False, b""), (True, b"connection: close\r\n")):
+        id = [(b"x-request-id", b"seven")]
+        reply = door.refusal(ApiError(503, "busy", "later", retry_after=3.0), "/predict", close, id)
+        head, _, content = reply.partition(b"\r\n\r\n")
+        lines = (head + b"\r\n").partition(b"\r\n")
+        assert lines[0] == b"HTTP/1.1 503 Service Unavailable"
+        assert content == body and b"content-length: %d\r\n" % len(body) in lines[2]
+        assert b"retry-after: 3\r\n" in lines[2] and b"x-request-id: seven\r\n" in lines[2]
+        assert lines[2].count(b"connection:") == len(end.splitlines()) and lines[2].endswith(end)
+    assert counted == [("busy", 1)] * 2

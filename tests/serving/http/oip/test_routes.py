@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-import math
-import re
 import tracemalloc
 import zlib
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from starlette.requests import Request
 
@@ -43,7 +41,7 @@ from pliant.serving.http.oip.routes import (
 )
 from tests.fixtures.documented import body_schema, check_answer, check_body, statuses
 from tests.fixtures.http.oip import MAX_COUNT, MODEL, EchoService, byte_tensor, error_of, text_tensor
-from tests.serving.http.oip.test_models import JSON, check_equal, number_tensors, text_tensors
+from tests.serving.http.oip.test_models import check_equal, number_tensors, text_tensors
 
 FIRST = text_tensor("first", "a", "b")
 
@@ -74,40 +72,6 @@ def test_tensors_in_json_and_in_bytes_are_read_from_one_body_in_any_order(sent):
     for name, (tensor, _) in zip(names, sent, strict=False):
         assert (inputs[name].datatype, inputs[name].shape) == (tensor.datatype, tensor.shape)
         assert to_binary(inputs[name]) == to_binary(tensor)
-
-
-ENTRY = st.fixed_dictionaries(
-    {},
-    optional={
-        "name": st.sampled_from(["first", "second", "other"]) | JSON,
-        "datatype": st.sampled_from([BYTES, "FP32", "INT8", "BF16"]) | JSON,
-        "shape": st.lists(st.integers(-1, 4), max_size=2) | JSON,
-        "data": st.lists(st.text(max_size=2) | st.integers(-3, 300), max_size=4) | JSON,
-        "parameters": st.fixed_dictionaries({}, optional={"binary_data_size": st.integers(-1, 12) | JSON}) | JSON,
-    },
-)
-BODY = st.fixed_dictionaries(
-    {},
-    optional={
-        "id": st.text(max_size=2) | JSON,
-        "inputs": st.lists(ENTRY, max_size=3) | JSON,
-        "outputs": st.lists(ENTRY, max_size=3) | JSON,
-        "parameters": JSON,
-    },
-)
-
-
-@given(BODY, st.binary(max_size=12))
-def test_whatever_a_body_says_it_is_a_request_or_an_error_of_the_caller(fields, binary):
-    try:
-        request = read(fields, binary)
-    except InputError:
-        return
-    except ApiError as error:
-        assert error.status == 413
-        return
-    for tensor in request.inputs.values():
-        assert len(tensor.elements) == math.prod(tensor.shape)
 
 
 def changed(**changes):
@@ -348,18 +312,6 @@ def test_a_malformed_body_is_an_error_of_the_caller_and_the_next_request_served(
     assert service.infer(TWO).status_code == 200
 
 
-SERVICE = EchoService()
-
-
-@settings(max_examples=40)
-@given(st.binary(max_size=60), st.sampled_from([None, "2", "40", "-1"]), st.sampled_from([None, "gzip", "deflate"]))
-def test_any_bytes_are_answered_with_an_error_of_the_caller(content, length, encoding):
-    headers = {"inference_header_content_length": length, "content_encoding": encoding}
-    sent = {name: value for name, value in headers.items() if value is not None}
-    response = SERVICE.call("POST", "/v2/models/echo/infer", content, **sent)
-    assert response.status_code == 400 and error_of(response)
-
-
 INFER = routes.MODEL + routes.INFER
 INPUT = text_tensor("first", "a")
 
@@ -408,26 +360,6 @@ def test_answers_have_the_documented_fields_and_no_other(service):
     response = service.infer({"inputs": [INPUT], "outputs": binary, "id": "7"})
     length = int(response.headers[routes.JSON_LENGTH])
     check_answer(routes.InferenceAnswer, json.loads(response.content[:length]))
-
-
-def test_every_path_is_documented_with_its_parameters_and_the_statuses_that_it_may_answer(service):
-    page = json.loads(json.dumps(service.root.openapi()))["paths"]
-    assert set(page) == set(routes.PATHS)
-    for path, operations in page.items():
-        ((method, operation),) = operations.items()
-        assert method == ("post" if path.endswith("/infer") else "get")
-        described = [entry["name"] for entry in operation.get("parameters", []) if entry["in"] == "path"]
-        assert described == re.findall(r"\{(\w+)\}", path)
-        expected = {"/infer": {400, 404, 413, 415, 429, 500, 503}, "/ready": {404, 503}}
-        ends = expected.get(path[path.rindex("/") :], {404} if "{" in path else set())
-        ends = {503} if "/health/" in path else ends
-        assert {int(status) for status in operation["responses"]} == {200} | ends
-    names = [operation["operationId"] for operations in page.values() for operation in operations.values()]
-    assert len(names) == len(set(names))
-    kinds = page[INFER]["post"]["requestBody"]["content"]
-    assert set(kinds) == {"application/json", "application/octet-stream"}
-    headers = {entry["name"] for entry in page[INFER]["post"]["parameters"] if entry["in"] == "header"}
-    assert headers == {"Inference-Header-Content-Length", "Content-Encoding"}
 
 
 def request(*outputs: RequestedOutput, model=MODEL, **fields) -> InferRequest:

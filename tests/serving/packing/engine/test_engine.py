@@ -27,7 +27,7 @@ from pliant.serving.packing.engine.engine import (
 )
 from pliant.serving.packing.engine.engine_process import EngineProcess
 from pliant.serving.packing.text import Detokenizer, Writer
-from tests.fixtures.fakes import run_virtually
+from tests.fixtures.fakes import run_virtually, until
 from tests.fixtures.packing.fakes import REFUSED, TALE, FakeBuild, FakeWorker, new_tokenizer, submit
 
 IDS = count()
@@ -68,11 +68,6 @@ def new_output(
     writer = Writer(Detokenizer(new_tokenizer(), ids), stops)
     sampling = Sampling(temperature=temperature, seed=seed)
     return InFlightOutput(Submission(prompt, ids, sampling), writer, frozenset({0}), lambda _flight: None)
-
-
-async def until(condition) -> None:
-    while not condition():
-        await asyncio.sleep(0.001)
 
 
 @scenario
@@ -190,21 +185,19 @@ async def test_an_output_whose_text_cannot_be_made_fails_alone(driver, worker):
     await until(lambda: driver.pending == 0)
 
 
-def test_stopping_waits_for_what_is_on_its_way_and_takes_nothing_more():
-    async def run():
-        worker = FakeWorker(lambda: None)
-        driver = EngineDriver(worker, asyncio.get_running_loop().time, LIMITS)
-        await driver.start()
-        one = new_output(driver)
-        submit(driver, [one])
-        stopping = asyncio.create_task(driver.stop())
-        await asyncio.sleep(0)
-        with pytest.raises(WorkerError, match="is stopping"):
-            submit(driver, [new_output(driver)])
-        await stopping
-        assert one.writer.take() == TALE
-
-    run_virtually(run())
+@pytest.mark.virtual
+async def test_stopping_waits_for_what_is_on_its_way_and_takes_nothing_more():
+    worker = FakeWorker(lambda: None)
+    driver = EngineDriver(worker, asyncio.get_running_loop().time, LIMITS)
+    await driver.start()
+    one = new_output(driver)
+    submit(driver, [one])
+    stopping = asyncio.create_task(driver.stop())
+    await asyncio.sleep(0)
+    with pytest.raises(WorkerError, match="is stopping"):
+        submit(driver, [new_output(driver)])
+    await stopping
+    assert one.writer.take() == TALE
 
 
 # A full queue
@@ -329,38 +322,26 @@ async def test_the_queue_is_limited_in_all_and_room_is_made_in_the_longest_line(
     assert group.waiting == 4
 
 
-@dataclass
 class Part:
-    """An engine, a forecaster or a file, with what was done to it."""
+    """An engine or a forecaster, which may fail to start."""
 
-    error: WorkerError | None = None
-    ready: bool = True
-    alive: bool = True
-    waiting: int = 0
-    pending: int = 0
-    done: list[str] = field(default_factory=list)
+    def __init__(self, error: WorkerError | None = None) -> None:
+        self.error, self.started = error, False
 
     async def start(self) -> None:
         await asyncio.sleep(0)
-        self.done.append("start")
+        self.started = True
         if self.error is not None:
             raise self.error
 
-    async def stop(self) -> None:
-        self.done.append("stop")
 
-    def close(self) -> None:
-        self.done.append("close")
-
-
-def test_no_engine_takes_a_gpus_memory_before_the_predictors_have_theirs():
+async def test_no_engine_takes_a_gpus_memory_before_the_predictors_have_theirs():
     engines, forecasters = [Part(), Part()], [Part(WorkerError("no room for the predictor")), Part()]
-    handlers = [
-        SimpleNamespace(engine=each, forecaster=other) for each, other in zip(engines, forecasters, strict=True)
-    ]
+    pairs = zip(engines, forecasters, strict=True)
+    handlers = [SimpleNamespace(engine=each, forecaster=other) for each, other in pairs]
     with pytest.raises(WorkerError, match="no room for the predictor"):
-        asyncio.run(EnginePool(handlers, forecasters_first=True).start())
-    assert [part.done for part in (*engines, *forecasters)] == [[], [], ["start"], ["start"]]
+        await EnginePool(handlers, forecasters_first=True).start()
+    assert [part.started for part in (*engines, *forecasters)] == [False, False, True, True]
 
 
 PROCESS_LIMITS = EngineLimits(retry=0.05)
@@ -423,11 +404,8 @@ class Exiting:
         (Exiting(), "ended before it was ready"),
     ],
 )
-def test_a_start_that_fails_leaves_no_process_and_says_how(build, sentence):
-    async def run():
-        worker = EngineProcess(lambda: build)
-        with pytest.raises(WorkerError, match=sentence):
-            await worker.start()
-        assert worker.pid is None and len(asyncio.all_tasks()) == 1
-
-    asyncio.run(run())
+async def test_a_start_that_fails_leaves_no_process_and_says_how(build, sentence):
+    worker = EngineProcess(lambda: build)
+    with pytest.raises(WorkerError, match=sentence):
+        await worker.start()
+    assert worker.pid is None and len(asyncio.all_tasks()) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
 from pliant.packing.scheduling.forecast import Forecast
@@ -15,6 +16,7 @@ from pliant.serving.packing.engine.forecaster import (
     Forecaster,
     ForecastLimits,
 )
+from tests.fixtures.fakes import until
 from tests.fixtures.packing.fakes import FakePredictor
 
 USUAL = (1.0,) * 8
@@ -39,39 +41,32 @@ def say(texts):
     return [SAID for _ in texts]
 
 
-def forecasting(predict, test, limit: float = 5.0, run_limit: float = 60.0, counter: Counter | None = None):
-    """Return what `test` returns of a started forecaster and its fake worker."""
-
-    async def run():
-        worker = FakePredictor(predict)
-        forecaster = Forecaster("tales", worker, USUAL, ForecastLimits(limit, run_limit), counter or Counter())
-        await forecaster.start()
-        try:
-            return await test(forecaster, worker)
-        finally:
-            await forecaster.stop()
-
-    return asyncio.run(run())
+@asynccontextmanager
+async def forecasting(predict, limit: float = 5.0, counter: Counter | None = None):
+    """A started forecaster and its fake worker."""
+    worker = FakePredictor(predict)
+    forecaster = Forecaster("tales", worker, USUAL, ForecastLimits(limit, 60.0), counter or Counter())
+    await forecaster.start()
+    try:
+        yield forecaster, worker
+    finally:
+        await forecaster.stop()
 
 
-async def until(condition) -> None:
-    while not condition():
-        await asyncio.sleep(0.001)
-
-
-def test_a_text_is_predicted_by_its_end():
+async def test_a_text_is_predicted_by_its_end():
     seen = []
 
     def predict(texts):
         seen.extend(texts)
         return say(texts)
 
-    (told,) = forecasting(predict, lambda one, _: one.forecast(["a" * 10 + "b" * READ_CHARACTERS]))
+    async with forecasting(predict) as (forecaster, _):
+        (told,) = await forecaster.forecast(["a" * 10 + "b" * READ_CHARACTERS])
     assert told == SAID and told.origin == "predicted"
     assert seen == ["b" * READ_CHARACTERS]
 
 
-def test_what_gathers_while_the_predictor_works_is_predicted_together():
+async def test_what_gathers_while_the_predictor_works_is_predicted_together():
     batches, entered, go = [], threading.Event(), threading.Event()
 
     def predict(texts):
@@ -80,19 +75,17 @@ def test_what_gathers_while_the_predictor_works_is_predicted_together():
         batches.append(len(texts))
         return say(texts)
 
-    async def crowd(forecaster, _):
+    async with forecasting(predict, limit=60.0) as (forecaster, _):
         first = asyncio.create_task(forecaster.forecast(["one"]))
         await until(entered.is_set)
         rest = [asyncio.create_task(forecaster.forecast([str(one)])) for one in range(MAX_TEXTS + 3)]
         await asyncio.sleep(0.05)
         go.set()
-        return await asyncio.gather(first, *rest)
-
-    told = forecasting(predict, crowd, limit=60.0)
+        told = await asyncio.gather(first, *rest)
     assert {one.origin for (one,) in told} == {"predicted"} and batches == [1, MAX_TEXTS, 3]
 
 
-def test_a_late_prediction_is_replaced_and_nobody_waits_for_it():
+async def test_a_late_prediction_is_replaced_and_nobody_waits_for_it():
     go, done, counter = threading.Event(), [], Counter()
 
     def predict(texts):
@@ -100,19 +93,15 @@ def test_a_late_prediction_is_replaced_and_nobody_waits_for_it():
         done.append(texts)
         return say(texts)
 
-    async def hurry(forecaster, _):
+    async with forecasting(predict, limit=0.05, counter=counter) as (forecaster, _):
         told = await forecaster.forecast(["a", "b"])
-        before = list(done)
+        assert not done and forecaster.recent() == {"late": 2}
         go.set()
-        return told, before, forecaster.recent()
-
-    told, before, recent = forecasting(predict, hurry, limit=0.05, counter=counter)
     assert [(one.tokens, one.bucket, one.origin) for one in told] == [(USUAL, 0, "late")] * 2
-    assert not before and recent == {"late": 2}
     assert counter.forecasts == [("tales", "late")] * 2 and min(counter.seconds) >= 0.05
 
 
-def test_the_time_in_which_the_event_loop_was_held_up_makes_no_forecast_late():
+async def test_the_time_in_which_the_event_loop_was_held_up_makes_no_forecast_late():
     entered, done = threading.Event(), threading.Event()
 
     def predict(texts):
@@ -120,35 +109,29 @@ def test_the_time_in_which_the_event_loop_was_held_up_makes_no_forecast_late():
         done.wait(60)
         return say(texts)
 
-    async def stalled(forecaster, _):
+    async with forecasting(predict, limit=0.2) as (forecaster, _):
         first = asyncio.create_task(forecaster.forecast(["a"]))
         await until(entered.is_set)
         second = asyncio.create_task(forecaster.forecast(["b"]))
         await asyncio.sleep(0.01)
         done.set()
         time.sleep(0.25)  # the loop stands still for longer than the limit, before it can send the second text
-        return [*await first, *await second]
-
-    told = forecasting(predict, stalled, limit=0.2)
-    assert [one.origin for one in told] == ["predicted"] * 2
+        assert [one.origin for one in (*await first, *await second)] == ["predicted"] * 2
 
 
-def test_a_process_that_dies_idle_is_restarted_and_meanwhile_nobody_waits(caplog, monkeypatch):
+async def test_a_process_that_dies_idle_is_restarted_and_meanwhile_nobody_waits(caplog, monkeypatch):
     monkeypatch.setattr(module, "RETRY_SECONDS", 0.001)
     counter = Counter()
-
-    async def dying(forecaster, worker):
+    async with forecasting(say, limit=60.0, counter=counter) as (forecaster, worker):
         worker.trouble = "no memory"
         worker.die()
-        down = forecaster.alive
+        assert not forecaster.alive
         (meanwhile,) = await forecaster.forecast(["a"])
         await until(lambda: "the predictor of tales could not be started: no memory" in caplog.messages)
         worker.trouble = ""
         await until(lambda: forecaster.alive)
-        return down, meanwhile.origin, await forecaster.forecast(["b"]), worker.starts
-
-    down, meanwhile, (told,), starts = forecasting(say, dying, limit=60.0, counter=counter)
-    assert (down, meanwhile, told.origin, starts) == (False, "failed", "predicted", 2)
+        (told,) = await forecaster.forecast(["b"])
+    assert (meanwhile.origin, told.origin, worker.starts) == ("failed", "predicted", 2)
     assert counter.deaths == ["tales"] and caplog.messages[-1] == "the predictor of tales is up again"
     assert caplog.messages[0] == (
         "the predictor of tales is lost (it ended): it is restarted, and every output counts as of usual length meanwhile"

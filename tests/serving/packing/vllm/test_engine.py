@@ -166,60 +166,52 @@ async def process(own: VllmBuild):
 
 
 @pytest.mark.slow
-def test_texts_are_those_of_the_own_engine_also_where_they_go_on_after_a_kill(build):
+async def test_texts_are_those_of_the_own_engine_also_where_they_go_on_after_a_kill(build):
     generator, own = build
     wanted = submissions(12)
     alike = complete(generator, [each.ids for each in wanted], MEMORY, LIMIT)
-
-    async def run() -> None:
-        async with process(own) as (worker, reports):
-            for each in wanted:
-                worker.send("submit", each)
-            await reports.until(lambda said: len(said.tokens) == len(wanted))
-            worker.kill()
-            await asyncio.sleep(0.2)
-            first = {id: tuple(tokens) for id, tokens in reports.tokens.items()}
-            ended = dict(reports.ends)
-            await worker.start()
-            for each in wanted:
-                id, made = each.prompt.id, first.get(each.prompt.id, ())
-                if id not in ended:
-                    worker.send("submit", replace(each, ids=each.ids + made, generated=len(made)))
-            await reports.until(lambda said: len(said.ends) == len(wanted))
-            worker.send("poll", 1)
-            await reports.until(lambda said: any(kind == "report" for kind, _ in said.messages))
-            _, status, wrong = next(value for kind, value in reports.messages if kind == "report")
-            assert wrong == "" and status.running == status.waiting == 0 and status.pages_used == 0
-            assert [tuple(reports.tokens[id]) for id in range(len(wanted))] == [each.tokens for each in alike]
-            assert [reports.ends[id] for id in range(len(wanted))] == [each.finished for each in alike]
-
-    asyncio.run(run())
+    async with process(own) as (worker, reports):
+        for each in wanted:
+            worker.send("submit", each)
+        await reports.until(lambda said: len(said.tokens) == len(wanted))
+        worker.kill()
+        await asyncio.sleep(0.2)
+        first = {id: tuple(tokens) for id, tokens in reports.tokens.items()}
+        ended = dict(reports.ends)
+        await worker.start()
+        for each in wanted:
+            id, made = each.prompt.id, first.get(each.prompt.id, ())
+            if id not in ended:
+                worker.send("submit", replace(each, ids=each.ids + made, generated=len(made)))
+        await reports.until(lambda said: len(said.ends) == len(wanted))
+        worker.send("poll", 1)
+        await reports.until(lambda said: any(kind == "report" for kind, _ in said.messages))
+        _, status, wrong = next(value for kind, value in reports.messages if kind == "report")
+        assert wrong == "" and status.running == status.waiting == 0 and status.pages_used == 0
+        assert [tuple(reports.tokens[id]) for id in range(len(wanted))] == [each.tokens for each in alike]
+        assert [reports.ends[id] for id in range(len(wanted))] == [each.finished for each in alike]
 
 
 @pytest.mark.slow
-def test_cancelling_refusing_and_sampling(build):
+async def test_cancelling_refusing_and_sampling(build):
     _, own = build
-
-    async def run() -> None:
-        async with process(own) as (worker, reports):
-            long, other, outside = submissions(3, limit=150)
-            worker.send("submit", long)
-            await reports.until(lambda said: len(said.tokens[0]) > 3)
-            worker.send("cancel", 0)
-            worker.send("submit", replace(outside, ids=(10_000, *outside.ids[1:])))
-            drawn = Sampling(temperature=1.0, top_k=5, seed=3)
-            short = replace(other, prompt=replace(other.prompt, limit=9), sampling=drawn, force=9)
-            worker.send("submit", short)
-            await reports.until(lambda said: len(said.ends) == 2)
-            assert reports.ends == {0: "cancelled", 1: "length"} and len(reports.tokens[1]) == 9
-            rejected = [value for kind, value in reports.messages if kind == "rejected"]
-            assert rejected == [(2, "ids is 10000, but must be from 0 to 299")]
-            late = replace(other, prompt=replace(other.prompt, id=7, deadline=0.0))
-            worker.send("submit", late)
-            await reports.until(lambda said: 7 in said.ends)
-            assert reports.ends[7] == "late"
-
-    asyncio.run(run())
+    async with process(own) as (worker, reports):
+        long, other, outside = submissions(3, limit=150)
+        worker.send("submit", long)
+        await reports.until(lambda said: len(said.tokens[0]) > 3)
+        worker.send("cancel", 0)
+        worker.send("submit", replace(outside, ids=(10_000, *outside.ids[1:])))
+        drawn = Sampling(temperature=1.0, top_k=5, seed=3)
+        short = replace(other, prompt=replace(other.prompt, limit=9), sampling=drawn, force=9)
+        worker.send("submit", short)
+        await reports.until(lambda said: len(said.ends) == 2)
+        assert reports.ends == {0: "cancelled", 1: "length"} and len(reports.tokens[1]) == 9
+        rejected = [value for kind, value in reports.messages if kind == "rejected"]
+        assert rejected == [(2, "ids is 10000, but must be from 0 to 299")]
+        late = replace(other, prompt=replace(other.prompt, id=7, deadline=0.0))
+        worker.send("submit", late)
+        await reports.until(lambda said: 7 in said.ends)
+        assert reports.ends[7] == "late"
 
 
 @pytest.mark.parametrize(
