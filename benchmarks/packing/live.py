@@ -45,7 +45,7 @@ class Question:
 
 def live_packing() -> Packing:
     """Return the champion on the embedded corpus. Raises `RegistryError` without one."""
-    served: list[Packing] = list(champions.champion_artifacts(settings.read(), "packing").values())
+    served: list[Packing] = list(champions.champion_artifacts(settings.read(), Packing).values())
     if not served:
         raise RegistryError("the registry holds no champion of the packing system: run `pliant train packing` first")
     return served[0]
