@@ -26,9 +26,8 @@ from pliant.packing.scheduling.request import check_fits
 from pliant.packing.scheduling.targets import Admission
 from pliant.serving.driver import Clock
 from pliant.serving.lifecycle.catalog import Artifacts
-from pliant.serving.lifecycle.endpoint import Make
 from pliant.serving.lifecycle.generation import Generation, numbered_journal
-from pliant.serving.lifecycle.system import Dependencies, ServedSystem, check_devices
+from pliant.serving.lifecycle.system import Dependencies, Make, ServedSystem, check_devices
 from pliant.serving.packing.catalog import Catalog, ServedModel, load_catalog
 from pliant.serving.packing.endpoint import EnginePool, Handler, PackingEndpoint, PackingGeneration
 from pliant.serving.packing.engine.engine import EngineDriver, EngineGroup, EngineLimits, SequenceLimit
@@ -70,7 +69,7 @@ class PackingSystem(ServedSystem[PackingSettings, Catalog, Handler, PackingEndpo
     def check_catalog(self, catalog: Catalog) -> None:
         """Raise `InputError`, too, for a model whose weights and pages need more than one of its devices has free now."""
         settings = self.settings
-        for served in catalog.models.values():
+        for served in catalog.tasks.values():
             rules(settings, served)
             PromptReader(served.generator.artifact, served.context)
         if settings.engine == "vllm":
@@ -80,7 +79,7 @@ class PackingSystem(ServedSystem[PackingSettings, Catalog, Handler, PackingEndpo
         if settings.processes > 1:  # what several processes share is not counted here
             return
         for name, used in placed(settings, catalog).items():
-            served = catalog.models[name]
+            served = catalog.tasks[name]
             weights = sum(file.stat().st_size for file in served.generator.folder.rglob("*") if file.is_file())
             for device in dict.fromkeys(used):
                 free = free_memory(device) // used.count(device)
@@ -109,7 +108,7 @@ SERVED = PackingSystem
 
 def check_sharing(settings: PackingSettings, catalog: Catalog) -> None:
     """Raise `InputError` for several models where each would need all GPUs."""
-    if settings.processes > 1 and len(names := sorted(catalog.models)) > 1:
+    if settings.processes > 1 and len(names := sorted(catalog.tasks)) > 1:
         allowed = f"1 if {len(names)} models are served ({', '.join(names)}), as they need the same devices"
         raise InputError("processes", settings.processes, allowed)
 
@@ -119,10 +118,10 @@ def placed(settings: PackingSettings, catalog: Catalog) -> dict[str, list[str]]:
 
     A model with several has an engine on each.
     """
-    names, models = devices(settings), len(catalog.models)
+    names, models = devices(settings), len(catalog.tasks)
     return {
         name: names[index::models] if index < len(names) else [names[index % len(names)]]
-        for index, name in enumerate(catalog.models)
+        for index, name in enumerate(catalog.tasks)
     }
 
 
@@ -141,7 +140,7 @@ class Maker:
         """Return a generation, not started. Raises `InputError` for models that would share the devices of one."""
         check_sharing(self.settings, catalog)
         used_by = placed(self.settings, catalog)
-        handlers = {name: self._handler(served, used_by[name]) for name, served in catalog.models.items()}
+        handlers = {name: self._handler(served, used_by[name]) for name, served in catalog.tasks.items()}
         forecasters_first = (self.settings.predict_device or devices(self.settings)[0]) != "cpu"
         pool = EnginePool(list(handlers.values()), forecasters_first)
         return Generation(number, catalog, handlers, pool)
