@@ -24,7 +24,7 @@ LOOK_SECONDS = 5.0  # between two looks at the service's state
 
 
 class TenantUse:
-    """Counts what tenants had of the devices, the first `MAX_TENANTS` of them by name. Who is not named is not counted."""
+    """Counts what named tenants had of the devices, the first `MAX_TENANTS` of them by name."""
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
         self._of = register(TENANT_USE, registry)
@@ -39,13 +39,11 @@ class TenantUse:
 
     def ran(self, tenant: str, seconds: float) -> None:
         """Count seconds of a device."""
-        if tenant:
-            self._of["tenant_seconds"].labels(self.label(tenant)).inc(seconds)
+        self._of["tenant_seconds"].labels(self.label(tenant)).inc(seconds)
 
     def ended(self, tenant: str, outcome: str) -> None:
         """Count a request that was answered or dropped."""
-        if tenant:
-            self._of["tenant_outcomes"].labels(self.label(tenant), outcome).inc()
+        self._of["tenant_outcomes"].labels(self.label(tenant), outcome).inc()
 
 
 class Metrics:

@@ -53,6 +53,7 @@ MIRRORED = ("tests/fixtures", "tests/golden")
 
 OFFLINE = ("training/*", "profiling/*")
 
+_MODELS = tuple(f"pliant/*/{name}.py" for name in ("model", "classifier", "attention", "runtime"))
 _ENGINE = tuple(
     f"pliant/packing/engine/{name}.py" for name in ("sampling", "paged_engine", "page_attention", "grammar")
 )
@@ -62,18 +63,8 @@ FRAMEWORK_HOMES = {
     "mlflow": ("registry/mlflow_*.py", "registry/pyfunc/*.py"),
     "bentoml": ("serving/*/service.py", "serving/bento/*.py"),
     "torch": (
-        *(
-            f"pliant/*/{name}.py"
-            for name in (
-                "model",
-                "classifier",
-                "attention",
-                "runtime",
-                "execution",
-                "graphs",
-                "compile",
-            )
-        ),
+        *_MODELS,
+        *(f"pliant/*/{name}.py" for name in ("execution", "graphs", "compile")),
         "pliant/precision.py",
         "pliant/device.py",
         *_ENGINE,
@@ -81,26 +72,18 @@ FRAMEWORK_HOMES = {
         "serving/*device.py",
     ),
     "timm": ("pliant/*/model.py", *OFFLINE),
-    "transformers": (
-        *(f"pliant/*/{name}.py" for name in ("model", "classifier", "attention", "runtime")),
-        *_ENGINE,
-        *OFFLINE,
-    ),
+    "transformers": (*_MODELS, *_ENGINE, *OFFLINE),
     "numba": ("pliant/*_kernel.py",),
     "onnx": ("pliant/bins/runtimes/compile.py", "pliant/bins/onnx_*.py"),
     "onnxruntime": ("pliant/bins/runtimes/onnx_*.py",),
     "ray": ("serving/workers/ray_*.py",),
     "llguidance": ("pliant/packing/engine/grammar.py",),
-    "vllm": ("pliant/packing/vllm/adapter.py", "pliant/packing/vllm/adapter.py", "serving/packing/vllm/*.py"),
+    "vllm": ("pliant/packing/vllm/adapter.py", "serving/packing/vllm/*.py"),
     "datasets": OFFLINE,
     "pyarrow": OFFLINE,
     "pydantic": (
-        "pliant/settings.py",
-        "pliant/state.py",
-        "pliant/rollout/*",
-        "pliant/outcomes/*",
-        "serving/*",
-        "flows/*",
+        *("pliant/settings.py", "pliant/state.py", "pliant/rollout/*", "pliant/outcomes/*"),
+        *("serving/*", "flows/*"),
     ),
     "sklearn": OFFLINE,
 }
@@ -118,7 +101,7 @@ BARE_MACHINE = {
         "sklearn",
         "safetensors",
         "huggingface_hub",
-    ),  # the last comes with timm
+    ),  # it comes with timm
     "profiling": (*_EVERYWHERE, "datasets", "sklearn"),
 }
 """All that these folders may need from outside: they run from a checkout on a bare GPU machine."""
@@ -158,11 +141,8 @@ def tree_violations(sources: Mapping[str, str]) -> list[str]:
     folders = {path.rsplit("/", 1)[0] for path in sources}
     sentences = []
     for folder in sorted(folders):
-        if (
-            folder.startswith("tests/")
-            and not folder.startswith(MIRRORED)
-            and folder.removeprefix("tests/") not in folders
-        ):
+        mirrors = folder.startswith("tests/") and not folder.startswith(MIRRORED)
+        if mirrors and folder.removeprefix("tests/") not in folders:
             sentences.append(f"{folder} mirrors no folder")
     return sentences + [f"imports go round: {' -> '.join(circle)}" for circle in circles(sources)]
 

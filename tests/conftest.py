@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import inspect
 import logging
 import os
 import random
@@ -10,6 +12,7 @@ import signal
 import sys
 import tempfile
 import threading
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -73,6 +76,28 @@ def process_as_before():
 
 process_after_test = pytest.fixture(autouse=True)(process_as_before)
 process_after_file = pytest.fixture(autouse=True, scope="module")(process_as_before)
+
+
+async def with_entered(test, arguments):
+    """Run an async test. Asynchronous contexts among its fixtures last as long as it does."""
+    async with AsyncExitStack() as stack:
+        for name, value in arguments.items():
+            if isinstance(value, AbstractAsyncContextManager):
+                arguments[name] = await stack.enter_async_context(value)
+        await test(**arguments)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem):
+    """Run an async test on an event loop of its own, which skips the time in which nothing happens if it is marked so."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    from tests.fixtures.fakes import run_virtually
+
+    names = inspect.signature(pyfuncitem.obj).parameters
+    test = with_entered(pyfuncitem.obj, {name: pyfuncitem.funcargs[name] for name in names})
+    (run_virtually if pyfuncitem.get_closest_marker("virtual") else asyncio.run)(test)
+    return True
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -12,6 +12,7 @@ from typing import Any
 from pliant.errors import InputError
 from pliant.packing.chat import CallParser, calls_grammar
 from pliant.packing.engine.submission import Sampling, Submission
+from pliant.packing.scheduling.forecast import Forecast
 from pliant.packing.scheduling.request import FOREVER, Prompt
 from pliant.serving.driver import Rejected
 from pliant.serving.http.api_errors import ApiError, api_error_of_drop
@@ -27,7 +28,7 @@ from pliant.serving.packing.engine.engine import (
     InFlightOutput,
     merged_report,
 )
-from pliant.serving.packing.engine.forecaster import Forecast, Forecaster
+from pliant.serving.packing.engine.forecaster import Forecaster
 from pliant.serving.packing.engine.metrics import PackingMetrics, add_generation, observation
 from pliant.serving.packing.engine.observed import ObservedLengths
 from pliant.serving.packing.reply import Choice, LogprobsWriter, Reply

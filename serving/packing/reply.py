@@ -20,14 +20,13 @@ from uuid import uuid4
 
 from pliant.packing.chat import CallParser, ToolCall
 from pliant.packing.engine.submission import TokenLogprobs, piece_tokens
-from pliant.packing.scheduling.forecast import MEDIAN
+from pliant.packing.scheduling.forecast import MEDIAN, Forecast
 from pliant.packing.scheduling.request import FOREVER
 from pliant.serving.driver import Rejected
 from pliant.serving.http.api_errors import ApiError, api_error_of_drop
 from pliant.serving.http.bodies import ignored_header
 from pliant.serving.loop.observe import Observation
 from pliant.serving.packing.engine.engine import InFlightOutput
-from pliant.serving.packing.engine.forecaster import Forecast
 from pliant.serving.packing.request import GenerationRequest
 from pliant.serving.packing.text import TokenTexts
 

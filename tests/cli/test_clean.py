@@ -8,38 +8,30 @@ import time
 
 import pytest
 
-from pliant.cli.main import main
 from pliant.registry.store import FolderStore
-from tests.fixtures.commands import refused
+from tests.fixtures.commands import refused, shown
 from tests.fixtures.tokens.samples import tiny_task
 
 
 @pytest.fixture
-def old(tmp_path, monkeypatch):
+def old(here, tmp_path, monkeypatch):
     """A result of a stage that was last used a hundred days ago."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "tmp").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))  # the machine's may hold what killed services left
-    for name in ("PLIANT_HOME", "MLFLOW_TRACKING_URI"):
-        monkeypatch.delenv(name, raising=False)
-    store = FolderStore(tmp_path / ".pliant" / "store")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # the machine's may hold what killed services left
+    store = FolderStore(here / ".pliant" / "store")
     store.save("tokens/old", tiny_task("letters", ("a", "b"), "0" * 64))
     os.utime(store.path("tokens/old") / "digests.json", (time.time() - 100 * 86_400,) * 2)
     return store.path("tokens/old")
 
 
 def test_it_shows_and_removes_nothing_without_being_told(old, capsys):
-    assert main(["clean"]) == 0
-    text = capsys.readouterr().out
+    text = shown(["clean"], capsys)
     assert f"{old}: not used for 100 days" in text and "No longer needed: 1, " in text
     assert old.is_dir()
 
 
 def test_it_removes_what_it_has_shown(old, capsys):
-    assert main(["clean", "tokens", "--delete"]) == 0
-    assert "Removed 1 of 1." in capsys.readouterr().out and not old.exists()
-    assert main(["clean", "--delete"]) == 0
-    assert "Everything is needed." in capsys.readouterr().out
+    assert "Removed 1 of 1." in shown(["clean", "tokens", "--delete"], capsys) and not old.exists()
+    assert "Everything is needed." in shown(["clean", "--delete"], capsys)
 
 
 @pytest.mark.parametrize(

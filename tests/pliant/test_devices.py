@@ -2,13 +2,162 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pliant.devices import LEARN, NEAR, RARE, Devices, Slowness
+from pliant.devices import LEARN, NEAR, RARE, Devices, Running, Slowness, _opens
 from pliant.protocol import Failed, Finished, Launch
-from tests.fixtures.devices.plain import Both, Cargo
+
+
+@dataclass(frozen=True)
+class Cargo:
+    """A request as a scheduler carries it."""
+
+    id: int
+
+
+@dataclass
+class PlainDevices:
+    """`workers` devices, of which as few facts are kept as suffice. What launches teach is not among them."""
+
+    workers: int
+    pause: float
+    seconds: Callable[[float], float]
+    free: list[int] = field(default_factory=list)
+    running: dict[int, Running[Cargo]] = field(default_factory=dict)
+    broken: list[tuple[float, int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.free = list(range(self.workers))
+
+    def busy(self, now: float) -> list[float]:
+        until: dict[int, float] = {}
+        for running in self.running.values():
+            if running.launch.kind == "run":
+                worker = running.launch.worker
+                until[worker] = max(now, running.until, until.get(worker, now))
+        return sorted(until.values())
+
+    def last(self) -> list[Running[Cargo]]:
+        followed = {running.behind for running in self.running.values()}
+        return [r for id, r in self.running.items() if r.begun and r.launch.kind == "run" and id not in followed]
+
+    def ahead(self, now: float, lead: float) -> tuple[int, float] | None:
+        due = [running for running in self.last() if now >= _opens(running, lead)]
+        first = min(due, key=lambda running: running.until, default=None)
+        return None if first is None else (first.launch.worker, max(now, first.until))
+
+    def ahead_at(self, now: float, lead: float) -> float | None:
+        return min((at for running in self.last() if (at := _opens(running, lead)) > now), default=None)
+
+    def launch(self, launch: Launch, carried: tuple[Cargo, ...], expected: float, now: float) -> None:
+        begin, behind = now, None
+        if launch.worker in self.free:
+            self.free.remove(launch.worker)
+        elif launch.kind != "restart":
+            front = next(running for running in self.running.values() if running.launch.worker == launch.worker)
+            begin, behind = max(now, front.until), front.launch.id
+        until = begin + self.seconds(expected)
+        self.running[launch.id] = Running(launch, carried, expected, begin, until, behind)
+
+    def cancel(self, request: int) -> bool:
+        for id, running in self.running.items():
+            if request in running.launch.requests:
+                self.running[id] = running._replace(carried=tuple(c for c in running.carried if c.id != request))
+                return True
+        return False
+
+    def finish(self, id: int, now: float) -> Running[Cargo]:
+        running = self.running.pop(id)
+        self._go_on(running, now)
+        return running
+
+    def fail(self, id: int, lost: bool, now: float) -> Running[Cargo]:
+        running = self.running.pop(id)
+        if running.begun and not lost and running.launch.kind == "run":
+            self._go_on(running, now)
+        elif running.begun:
+            pause = 0.0 if running.launch.kind == "run" else self.pause
+            self.broken.append((now + pause, running.launch.worker))
+        return running
+
+    def _go_on(self, ended: Running[Cargo], now: float) -> None:
+        for id, running in self.running.items():
+            if running.behind == ended.launch.id:
+                until = now + self.seconds(running.expected)
+                self.running[id] = running._replace(launched=now, until=until, behind=None)
+                return
+        self.free.append(ended.launch.worker)
+
+    def restarts(self, now: float) -> list[int]:
+        """Return the workers whose restarts are due."""
+        occupied = {running.launch.worker for running in self.running.values()}
+        due = [worker for at, worker in self.broken if at <= now and worker not in occupied]
+        self.broken = [(at, worker) for at, worker in self.broken if worker not in due]
+        return due
+
+    def wake_at(self) -> float | None:
+        occupied = {running.launch.worker for running in self.running.values()}
+        return min((at for at, worker in self.broken if worker not in occupied), default=None)
+
+
+class Both:
+    """Gives every event to `Devices` and to the plain rules, and asserts that they say the same."""
+
+    def __init__(self, workers: int, pause: float) -> None:
+        self.books: Devices[Cargo] = Devices(workers, pause)
+        self.plain = PlainDevices(workers, pause, self.books.seconds)
+        self._requests = 0
+
+    def launch(self, worker: int, count: int, expected: float, now: float, kind: str) -> None:
+        carried = tuple(Cargo(self._requests + i) for i in range(count))
+        self._requests += count
+        self._same_seconds()
+        launch = self.books.launch(worker, carried, expected, now, kind=kind)
+        self.plain.launch(launch, carried, expected, now)
+
+    def end(self, id: int, how: str, seconds: float, now: float) -> None:
+        self._same_seconds()
+        if how == "finish":
+            assert self.books.finish(Finished(id, seconds), now) == self.plain.finish(id, now)
+        else:
+            lost = how == "lost"
+            assert self.books.fail(Failed(id, "planted", lost), now) == self.plain.fail(id, lost, now)
+
+    def cancel(self, request: int) -> None:
+        assert self.books.cancel(request) == self.plain.cancel(request)
+
+    def restart(self, now: float) -> None:
+        self._same_seconds()
+        launches = self.books.restarts(now)
+        assert [launch.worker for launch in launches] == self.plain.restarts(now)
+        for launch in launches:
+            self.plain.launch(launch, (), 0.0, now)
+
+    def compare(self, now: float, lead: float) -> None:
+        books, plain = self.books, self.plain
+        books.check()
+        assert list(books.free) == plain.free and list(books.free.values()) == sorted(books.free.values())
+        assert books.running == list(plain.running.values())
+        assert books.busy(now) == plain.busy(now)
+        assert books.ahead(now, lead) == plain.ahead(now, lead)
+        assert books.ahead_at(now, lead) == plain.ahead_at(now, lead)
+        assert books.wake_at() == plain.wake_at()
+        lost = [worker for worker in range(plain.workers) if books.lost(worker)]
+        assert lost == sorted(worker for _, worker in plain.broken)
+
+    def ends(self) -> list[int]:
+        """Return the launches that may end now: those that have begun, and those whose front is lost."""
+        return [id for id, r in self.plain.running.items() if r.begun or r.behind not in self.plain.running]
+
+    def _same_seconds(self) -> None:
+        """Let the plain rules go by what was learnt before this event."""
+        slowdown, turnaround = self.books.slowdown, self.books.turnaround
+        self.plain.seconds = lambda expected: expected * slowdown + turnaround
 
 
 def devices(workers: int = 2, pause: float = 1.0) -> Devices[Cargo]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +21,8 @@ from pliant.models.image import MAX_PIXELS, decode
 from pliant.training import data
 from pliant.training.data import labelled_files
 from pliant.training.groups import Repeats
-from pliant.training.pictures import AUGMENTATIONS, ArrayImages, HeldImages, Images, JoinedImages, augmentation, crops
+from pliant.training.pictures import AUGMENTATIONS, ArrayImages, HeldImages, JoinedImages, augmentation, crops
+from tests.fixtures.watched import WatchedImages
 
 
 def png(shade: int) -> bytes:
@@ -242,12 +242,7 @@ def test_all_broken_files_are_named_with_their_reasons(tmp_path):
     (tmp_path / "dog" / "gone.png").symlink_to(tmp_path / "nowhere.png")
     with pytest.raises(InputError) as refused:
         data.folder(tmp_path)
-    for part in (
-        "with 3 broken files",
-        "cut.png (image is not readable",
-        "phone.heic (image is",
-        "gone.png (No such file",
-    ):
+    for part in ("3 broken files", "cut.png (image is not readable", "phone.heic (image is", "gone.png (No such file"):
         assert part in str(refused.value)
 
 
@@ -265,40 +260,23 @@ RAMP = torch.linspace(0, 1, 16).expand(64, 3, 16, 16)  # brighter from left to r
 PIXELS = np.random.default_rng(0).integers(0, 256, (12, 8, 8, 3), dtype=np.uint8)
 
 
-class CountedImages:
-    """Counts how often each picture is decoded."""
-
-    def __init__(self, images: Images) -> None:
-        self._images, self.counts = images, Counter()
-
-    def __len__(self) -> int:
-        return len(self._images)
-
-    def file(self, index):
-        return self._images.file(index)
-
-    def batch(self, index, size):
-        self.counts.update(index.tolist())
-        return self._images.batch(index, size)
-
-
 @given(st.lists(st.lists(st.integers(0, 11), min_size=1, max_size=6), min_size=1, max_size=6))
 def test_any_batches_are_the_same_with_and_without_holding_and_each_picture_is_decoded_once(batches):
-    counted = CountedImages(ArrayImages(PIXELS))
+    counted = WatchedImages(ArrayImages(PIXELS))
     held = HeldImages(counted)
     for batch in batches:
         index = np.array(batch)
         assert np.array_equal(held.batch(index, 4), ArrayImages(PIXELS).batch(index, 4))
-    assert set(counted.counts) == {i for batch in batches for i in batch}
-    assert set(counted.counts.values()) == {1}
+    assert set(counted.seen) == {i for batch in batches for i in batch}
+    assert set(counted.seen.values()) == {1}
 
 
 def test_pictures_too_many_to_be_held_are_decoded_each_time():
-    counted = CountedImages(ArrayImages(PIXELS))
+    counted = WatchedImages(ArrayImages(PIXELS))
     held = HeldImages(counted, max_bytes=12 * 8 * 8 * 3 - 1)
     for _ in range(3):
         held.batch(np.array([5]), 8)
-    assert counted.counts == {5: 3}
+    assert counted.seen == {5: 3}
 
 
 @given(st.lists(st.integers(0, 16), min_size=1, max_size=12))

@@ -33,6 +33,7 @@ from tests.fixtures.architectures import written
 from tests.fixtures.cascade.classifiers import TEXTS, tiny_config
 
 FIRST = "encoder.layer.0.attention.self.query.weight"
+WORDS = "embeddings.word_embeddings.weight"
 LLAMA = LlamaConfig(
     vocab_size=40, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2, eos_token_id=1
 )
@@ -51,6 +52,14 @@ def rewrite(folder: Path, values: dict[str, torch.Tensor]) -> None:
     )
 
 
+def without(word: str):
+    return lambda values: {key: value for key, value in values.items() if word not in key}
+
+
+def beside(name: str):
+    return lambda values: {**values, name: torch.ones(1, 2)}
+
+
 def prefixed(prefix: str):
     return lambda values: {prefix + key: value for key, value in values.items()}
 
@@ -60,40 +69,27 @@ def changed(key: str, change):
 
 
 def filled(number: float):
-    def fill(value):
-        value = value.clone()
-        value.view(-1)[0] = number
-        return value
-
-    return changed(FIRST, fill)
+    return changed(FIRST, lambda value: torch.full_like(value, number))
 
 
 def renamed(old: str, new: str):
     return lambda values: {key.replace(old, new): value for key, value in values.items()}
 
 
+def doubled(values):
+    return values | {key.replace("layer.0", "layer.9"): value.clone() for key, value in values.items()}
+
+
 SPOILT = {
-    "a key is missing": (lambda v: {k: x for k, x in v.items() if k != FIRST}, rf"1 missing \({FIRST}\)"),
-    "a layer is missing": (
-        lambda v: {k: x for k, x in v.items() if "layer.0" not in k},
-        r"16 missing \(encoder.layer.0.*, \.\.\.\)",
-    ),
-    "embeddings are missing": (
-        lambda v: {k: x for k, x in v.items() if "embeddings" not in k},
-        r"5 missing \(embeddings",
-    ),
-    "a layer too many": (
-        lambda v: {**v, **{k.replace("layer.0", "layer.9"): x.clone() for k, x in v.items() if "layer.0" in k}},
-        "16 superfluous",
-    ),
-    "something else": (lambda v: {**v, "linear.weight": torch.ones(2, 2)}, r"1 superfluous \(linear.weight\)"),
+    "a key is missing": (without(FIRST), rf"1 missing \({FIRST}\)"),
+    "a layer is missing": (without("layer.0"), r"16 missing \(encoder.layer.0.*, \.\.\.\)"),
+    "embeddings are missing": (without("embeddings"), r"5 missing \(embeddings"),
+    "a layer too many": (doubled, "16 superfluous"),
+    "something else": (beside("linear.weight"), r"1 superfluous \(linear.weight\)"),
     "a part is renamed": (renamed("attention.self.query", "attention.q"), "missing.*superfluous"),
     "a part is misspelt": (renamed("encoder.layer", "encodr.layer"), "missing.*superfluous"),
     "another shape": (changed(FIRST, lambda x: x[:, :-1]), rf"1 of another shape \({FIRST}: \(\d+, \d+\) for"),
-    "another vocabulary": (
-        changed("embeddings.word_embeddings.weight", lambda x: x[:-3]),
-        "1 of another shape .*word_embeddings",
-    ),
+    "another vocabulary": (changed(WORDS, lambda x: x[:-3]), "1 of another shape .*word_embeddings"),
     "transposed": (changed("encoder.layer.0.output.dense.weight", lambda x: x.T), "1 of another shape"),
     "DataParallel": (prefixed("module."), "begin with module., as DataParallel saves them: remove the prefix"),
     "compiled": (prefixed("_orig_mod."), "begin with _orig_mod., as torch.compile saves them: remove the prefix"),
@@ -105,10 +101,7 @@ SPOILT = {
     "too short": (renamed("encoder.layer", "layer"), r"its keys lack encoder.: put that prefix before them"),
     "not a number": (filled(float("nan")), rf"1 hold NaN or infinity \({FIRST}\)"),
     "infinite": (filled(float("inf")), rf"1 hold NaN or infinity \({FIRST}\)"),
-    "low-rank": (
-        lambda v: {**v, "base_model.model.x.lora_A.weight": torch.ones(1, 2)},
-        "merge it into the model first",
-    ),
+    "low-rank": (beside("base_model.model.x.lora_A.weight"), "merge it into the model first"),
 }
 
 
@@ -173,56 +166,55 @@ def test_whole_checkpoints_of_every_form_are_read(tmp_path, form):
     assert all(torch.allclose(loaded[key], value, atol=1e-2) for key, value in values.items())
 
 
-def cut(path: Path, kept: float) -> None:
-    path.write_bytes(path.read_bytes()[: int(path.stat().st_size * kept)])
+def cut(name: str, kept: float):
+    def spoil(folder: Path) -> None:
+        (folder / name).write_bytes((folder / name).read_bytes()[: int((folder / name).stat().st_size * kept)])
+
+    return spoil
 
 
-def shards(folder: Path) -> Path:
-    AutoModel.from_pretrained(folder).save_pretrained(folder, max_shard_size="5KB")
-    (folder / "model.safetensors").unlink(missing_ok=True)
-    return sorted(folder.glob("model-*"))[0]
+def overwritten(name: str, content: bytes):
+    return lambda folder: (folder / name).write_bytes(content)
 
 
-def pickled(folder: Path) -> Path:
-    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
-    (folder / "model.safetensors").unlink()
-    return folder / "pytorch_model.bin"
+def sharded(spoil):
+    def write(folder: Path) -> None:
+        AutoModel.from_pretrained(folder).save_pretrained(folder, max_shard_size="5KB")
+        (folder / MODEL).unlink(missing_ok=True)
+        (folder / "shard").symlink_to(sorted(folder.glob("model-*"))[0])
+        spoil(folder)
+
+    return write
 
 
+def pickled(spoil):
+    def write(folder: Path) -> None:
+        torch.save(load_file(folder / MODEL), folder / PICKLE)
+        (folder / MODEL).unlink()
+        spoil(folder)
+
+    return write
+
+
+MODEL, PICKLE, SHARD = "model.safetensors", "pytorch_model.bin", r"model-00001-of-\d+.safetensors"
+POINTER = loading.POINTER + b"v1\noid sha256:12\nsize 9\n"
+INDEX = "model.safetensors.index.json"
 FILES = {
-    "truncated": (
-        lambda f: cut(f / "model.safetensors", 0.9),
-        r"model.safetensors is truncated: it has \d+ bytes of \d+",
-    ),
-    "truncated within the header": (
-        lambda f: cut(f / "model.safetensors", 0.01),
-        "model.safetensors is truncated, or no",
-    ),
-    "empty": (lambda f: cut(f / "model.safetensors", 0), r"model.safetensors is truncated.*\(0 bytes\)"),
+    "truncated": (cut(MODEL, 0.9), rf"{MODEL} is truncated: it has \d+ bytes of \d+"),
+    "truncated within the header": (cut(MODEL, 0.01), f"{MODEL} is truncated, or no"),
+    "empty": (cut(MODEL, 0), rf"{MODEL} is truncated.*\(0 bytes\)"),
     "a page of a proxy": (
-        lambda f: (f / "model.safetensors").write_text("<html>" + "x" * 99),
-        "model.safetensors is truncated, or no file of safetensors",
+        overwritten(MODEL, b"<html>" + b"x" * 99),
+        f"{MODEL} is truncated, or no file of safetensors",
     ),
-    "a pointer": (
-        lambda f: (f / "model.safetensors").write_bytes(loading.POINTER + b"v1\noid sha256:12\nsize 9\n"),
-        "model.safetensors is a pointer of Git LFS",
-    ),
-    "a pointer beside the weights": (
-        lambda f: (f / "tokenizer.json").write_bytes(loading.POINTER + b"v1\n"),
-        "tokenizer.json is a pointer of Git LFS",
-    ),
-    "a truncated pickle": (lambda f: cut(pickled(f), 0.9), "pytorch_model.bin is truncated"),
-    "a pickle that is a pointer": (lambda f: pickled(f).write_bytes(loading.POINTER), "pytorch_model.bin is a pointer"),
-    "a shard is missing": (lambda f: shards(f).unlink(), r"model-00001-of-\d+.safetensors is missing"),
-    "a shard is truncated": (lambda f: cut(shards(f), 0.9), r"model-00001-of-\d+.safetensors is truncated"),
-    "the index is none": (
-        lambda f: (shards(f).parent / "model.safetensors.index.json").write_text("{"),
-        "model.safetensors.index.json is not an index of weights",
-    ),
-    "an adapter": (
-        lambda f: (f / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA"})),
-        "an adapter of PEFT: merge it into its model first",
-    ),
+    "a pointer": (overwritten(MODEL, POINTER), f"{MODEL} is a pointer of Git LFS"),
+    "a pointer beside the weights": (overwritten("tokenizer.json", POINTER), "tokenizer.json is a pointer of Git LFS"),
+    "a truncated pickle": (pickled(cut(PICKLE, 0.9)), f"{PICKLE} is truncated"),
+    "a pickle that is a pointer": (pickled(overwritten(PICKLE, POINTER)), f"{PICKLE} is a pointer"),
+    "a shard is missing": (sharded(lambda folder: (folder / "shard").readlink().unlink()), f"{SHARD} is missing"),
+    "a shard is truncated": (sharded(cut("shard", 0.9)), f"{SHARD} is truncated"),
+    "the index is none": (sharded(overwritten(INDEX, b"{")), f"{INDEX} is not an index of weights"),
+    "an adapter": (overwritten("adapter_config.json", b'{"peft_type": "LORA"}'), "an adapter of PEFT: merge it into"),
 }
 
 

@@ -124,16 +124,6 @@ def select(corpus: Corpus, part: str) -> tuple[Turn, ...]:
     return tuple(corpus.turns[row] for row in getattr(corpus.split, part))
 
 
-def prompts(corpus: Corpus, part: str) -> tuple[str, ...]:
-    """Return the rendered questions of one of PARTS, without answers. Raises `InputError` for another part."""
-    return tuple(turn.prompt for turn in select(corpus, part))
-
-
-def messages(corpus: Corpus, part: str) -> tuple[list[dict[str, str]], ...]:
-    """Return the same questions as chat messages. Raises `InputError` for another part."""
-    return tuple([{"role": "user", "content": turn.ask}] for turn in select(corpus, part))
-
-
 def turns_of(docstring: Docstring, rng: np.random.Generator) -> list[Turn]:
     """Return up to PER_DOCSTRING turns, drawn by `rng` from the forms that the docstring can answer."""
     forms = [item for item in MAKERS.items() if item[0] not in SHORT or rng.random() < SHORT_SHARE]

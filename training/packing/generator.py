@@ -104,9 +104,6 @@ class GeneratorConfig:
             raise InputError("epochs", self.epochs, "above 0")
 
 
-FULL = GeneratorConfig(width=192, layers=4, heads=6, epochs=6.0)
-
-
 def train(config: GeneratorConfig, corpus: Corpus, progress: Progress = silent, name: str = "docstrings") -> Generator:
     """Return a generator trained on the texts to fit, without those longer than the context.
 

@@ -1,28 +1,16 @@
-"""Prompts with the tokens of their outputs, by which length predictors are trained and measured.
-
-Observed lengths come from the generator that is served. Those of a data set are the lengths of its own answers, counted
-with a byte-level BPE of 8,192 tokens that is trained on them, plus one for the end token. Knows no model.
-"""
+"""Prompts with the tokens of their outputs, by which length predictors are trained and measured. Knows no model."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pliant.errors import InputError
 from pliant.training import groups
-from pliant.training.packing.generator import new_tokenizer
-from pliant.training.tables import Faults, read
-
-VOCABULARY = 8192
-COLUMNS = ("instruction", "input", "output")
-ALPACA = "Below is an instruction that describes a task"
-RESPONSE = "\n\n### Response:\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +42,6 @@ def take(data: LengthData, rows: Sequence[int] | NDArray[np.int64]) -> LengthDat
     return observed(data.name, ((data.prompts[row], int(data.tokens[row])) for row in rows))
 
 
-def join(first: LengthData, second: LengthData) -> LengthData:
-    """Return the rows of both, under the first one's name."""
-    pairs = [*zip(first.prompts, first.tokens, strict=True), *zip(second.prompts, second.tokens, strict=True)]
-    return observed(first.name, ((prompt, int(tokens)) for prompt, tokens in pairs))
-
-
 def divide(data: LengthData, share: float, seed: int = 0) -> tuple[LengthData, LengthData]:
     """Return rows to fit and rows to test (`share` of the prompts), drawn by the seed. Equal prompts stay together.
 
@@ -69,31 +51,3 @@ def divide(data: LengthData, share: float, seed: int = 0) -> tuple[LengthData, L
         raise InputError("share", share, "between 0 and 1")
     held, fit = groups.divide(groups.of_texts(data.prompts), share, seed)
     return take(data, np.sort(fit)), take(data, np.sort(held))
-
-
-def load(path: Path, name: str | None = None) -> LengthData:
-    """Return a parquet file with the columns instruction, input and output, as Alpaca has. Raises `InputError`."""
-    rows = [(instruction, given, answer.strip()) for instruction, given, answer in _read(path) if answer.strip()]
-    answers = [answer for _, _, answer in rows]
-    tokenizer = new_tokenizer(answers, VOCABULARY)
-    lengths = [len(encoding.ids) + 1 for encoding in tokenizer.encode_batch(answers)]
-    prompts = [alpaca_prompt(instruction, given) for instruction, given, _ in rows]
-    return observed(name or path.stem, zip(prompts, lengths, strict=True))
-
-
-def alpaca_prompt(instruction: str, given: str = "") -> str:
-    """Return the prompt in the form of Alpaca's training (Taori et al. 2023)."""
-    if not given.strip():
-        preamble = f"{ALPACA}. Write a response that appropriately completes the request."
-        return f"{preamble}\n\n### Instruction:\n{instruction}{RESPONSE}"
-    preamble = f"{ALPACA}, paired with an input that provides further context."
-    preamble = f"{preamble} Write a response that appropriately completes the request."
-    return f"{preamble}\n\n### Instruction:\n{instruction}\n\n### Input:\n{given}{RESPONSE}"
-
-
-def _read(path: Path) -> list[tuple[str, str, str]]:
-    table = read("parquet", path, COLUMNS, Faults())
-    if lacking := [column for column in COLUMNS if column not in table.names]:
-        raise InputError("the columns", ", ".join(table.names), f"such that {', '.join(lacking)} are among them")
-    rows = zip(*(table.columns[column] for column in COLUMNS), strict=True)
-    return [(instruction or "", given or "", output or "") for instruction, given, output in rows]

@@ -25,11 +25,17 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 from pliant.bfloat16 import BFLOAT16
 from pliant.errors import ArtifactError
 from pliant.packing.artifact import BUCKETS, PRECISIONS, Generator, Predictor
-from pliant.packing.scheduling.forecast import QUANTILES, ordered
+from pliant.packing.scheduling.forecast import QUANTILES, Forecast, ordered
 from pliant.precision import has_bfloat16
 
 CHARACTERS = 12  # read of a prompt's end for each token that the predictor reads; tokens have fewer on average
 TOGETHER = 64  # prompts in one forward pass
+ALIKE = 8
+"""Prompts of similar length in one forward pass on a CPU, where padding costs as much as tokens do.
+
+Of 32 mixed prompts in one pass each took 0.36 ms of processor time, sorted and eight at a time 0.18 ms (one layer of width
+96; 0.93 and 0.37 ms at two layers of width 128). Eight have nearly all that a larger batch gives.
+"""
 LINEAR = "linear"
 """The `model_type` of the config.json of a linear length predictor, which is no model of transformers."""
 DTYPES: Mapping[str, torch.dtype] = {name: getattr(torch, name) for name in PRECISIONS}
@@ -137,14 +143,6 @@ def _outline(configuration: Any, dtype: torch.dtype = torch.float32) -> Any:
         return AutoModelForCausalLM.from_config(configuration, attn_implementation="sdpa", dtype=dtype)
 
 
-@dataclass(frozen=True, slots=True)
-class Forecast:
-    """What is predicted of one prompt's output."""
-
-    tokens: tuple[float, ...]  # quantiles at QUANTILES, ascending
-    bucket: int  # upper bound of the predicted class, in tokens
-
-
 class LengthModel(nn.Module):
     """Predicts the quantiles of the log of an output's tokens, and its class of length (S3, section 3.1).
 
@@ -245,6 +243,7 @@ class PredictorModel:
     tokenizer: Tokenizer  # keeps the last tokens of a long prompt
     characters: int  # read of the end of a prompt
     bucket_tokens: int  # width of a class of length
+    alike: int = 0  # prompts of similar length in one forward pass; 0: `TOGETHER`, in the order in which they come
 
     @staticmethod
     def of(predictor: Predictor) -> PredictorModel:
@@ -258,11 +257,16 @@ class PredictorModel:
 
     def predict(self, texts: Sequence[str]) -> list[Forecast]:
         """Return a forecast for each prompt, in order."""
-        forecasts: list[Forecast] = []
-        for start in range(0, len(texts), TOGETHER):
-            log_BL, class_B = self._run([text[-self.characters :] for text in texts[start : start + TOGETHER]])
-            forecasts += [self._forecast(*pair) for pair in zip(log_BL.tolist(), class_B.tolist(), strict=True)]
-        return forecasts
+        order, size = list(range(len(texts))), self.alike or TOGETHER
+        if self.alike:
+            order.sort(key=lambda at: len(texts[at]))
+        forecasts: dict[int, Forecast] = {}
+        for start in range(0, len(order), size):
+            places = order[start : start + size]
+            log_BL, class_B = self._run([texts[at][-self.characters :] for at in places])
+            for at, tokens, bucket in zip(places, log_BL.tolist(), class_B.tolist(), strict=True):
+                forecasts[at] = self._forecast(tokens, bucket)
+        return [forecasts[at] for at in range(len(texts))]
 
     @torch.inference_mode()
     def _run(self, texts: list[str]) -> tuple[Tensor, Tensor]:
@@ -338,37 +342,11 @@ def tokenizer_of(text: str) -> Tokenizer:
         raise ArtifactError(f"the tokenizer is no tokenizer.json that this version reads: {error}") from error
 
 
-ALIKE = 8
-"""Prompts of similar length in one forward pass on a CPU, where padding costs as much as tokens do.
-
-Of 32 mixed prompts in one pass each took 0.36 ms of processor time, sorted and eight at a time 0.18 ms (one layer of width
-96; 0.93 and 0.37 ms at two layers of width 128). Eight have nearly all that a larger batch gives.
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class PlacedPredictor:
-    """A length predictor on its device. `alike`: prompts in one forward pass; 0: as many as there are."""
-
-    model: PredictorModel
-    alike: int
-
-    def predict(self, texts: Sequence[str]) -> list[Forecast]:
-        """Return a forecast for each prompt, in order."""
-        size = self.alike or max(len(texts), 1)
-        order = sorted(range(len(texts)), key=lambda at: len(texts[at]))
-        forecasts: dict[int, Forecast] = {}
-        for start in range(0, len(order), size):
-            places = order[start : start + size]
-            forecasts.update(zip(places, self.model.predict([texts[at] for at in places]), strict=True))
-        return [forecasts[at] for at in range(len(texts))]
-
-
-def load(predictor: Predictor, device: str) -> PlacedPredictor:
-    """Return the predictor, ready to run on the device. Raises `ArtifactError` if its weights do not fit it."""
-    model = PredictorModel.of(predictor)
-    place(model.model, torch.device(device))
-    return PlacedPredictor(model, ALIKE if torch.device(device).type == "cpu" else 0)
+def load(predictor: Predictor, device: str) -> PredictorModel:
+    """Return the predictor, placed on the device. Raises `ArtifactError` if its weights do not fit it."""
+    loaded, there = PredictorModel.of(predictor), torch.device(device)
+    place(loaded.model, there)
+    return replace(loaded, alike=ALIKE if there.type == "cpu" else TOGETHER)
 
 
 def place(model: LengthModel | LinearModel, device: torch.device) -> None:

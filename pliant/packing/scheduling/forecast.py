@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import exp, inf
 from operator import mul
 
 import numpy as np
 from numpy.typing import NDArray
+
+from pliant.pickled import pickled_by_fields
 
 QUANTILES = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 """The probabilities at which a forecast gives lengths."""
@@ -39,6 +41,30 @@ def ordered(forecast: Sequence[float], limit: int) -> tuple[float, ...]:
 def mean(forecast: Sequence[float]) -> float:
     """Return the expected tokens by a piecewise-linear quantile function through the forecast, flat beyond its ends."""
     return float(sum(map(mul, _SHARES, forecast)))
+
+
+@pickled_by_fields
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What is forecast of one output. `tokens`: its length at `QUANTILES`, ascending.
+
+    `bucket`: upper bound of the predicted class, in tokens; 0: not predicted. `origin`: predicted, late or failed; or
+    given: the request says how long its output becomes.
+    """
+
+    tokens: tuple[float, ...]
+    bucket: int
+    origin: str = "predicted"
+
+    @classmethod
+    def of_length(cls, tokens: int) -> Forecast:
+        """Return the forecast of an output whose length is known."""
+        return cls((float(tokens),) * len(QUANTILES), tokens, "given")
+
+    def at_least(self, tokens: int) -> Forecast:
+        """Return the forecast of an output that has at least so many tokens."""
+        longer = tuple(max(quantile, float(tokens)) for quantile in self.tokens)
+        return replace(self, tokens=longer, bucket=max(self.bucket, tokens) if self.bucket else 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,14 @@ import torch
 from pliant.device import free_bytes, reporting_memory
 from pliant.errors import InputError
 from pliant.packing.artifact import Generator, Predictor
-from pliant.packing.engine.model import PlacedPredictor, in_precision, load
+from pliant.packing.engine.model import PredictorModel, in_precision, load
 from pliant.packing.engine.runtime import Engine
+from pliant.packing.scheduling.forecast import Forecast
 from pliant.packing.scheduling.request import check_fits
 from pliant.precision import check_precision
 from pliant.registry import codec
 from pliant.serving.packing.engine.engine_process import Deliver, EngineBuild, PredictorBuild, recorder
-from pliant.serving.packing.engine.forecaster import MAX_TEXTS, SETTING, Prediction
+from pliant.serving.packing.engine.forecaster import MAX_TEXTS, SETTING
 from pliant.serving.workers.on_device import prepare
 
 
@@ -65,15 +66,14 @@ def build_predictor(spec: PredictorBuild) -> PredictorDevice:
 class PredictorDevice:
     """The predictor as a `Model` of device_process.py. A launch's payloads are the prompts' texts."""
 
-    def __init__(self, predictor: PlacedPredictor) -> None:
+    def __init__(self, predictor: PredictorModel) -> None:
         self._predictor = predictor
 
-    def run(self, setting: int, payloads: Sequence[str]) -> tuple[Sequence[Prediction], float]:
+    def run(self, setting: int, payloads: Sequence[str]) -> tuple[Sequence[Forecast], float]:
         if setting != SETTING:
             raise InputError("setting", setting, f"{SETTING}, the predictor's only one")
         started = time.perf_counter()
-        forecasts = self._predictor.predict(payloads)
-        return [(tuple(forecast.tokens), forecast.bucket) for forecast in forecasts], time.perf_counter() - started
+        return self._predictor.predict(payloads), time.perf_counter() - started
 
     def update(self, value: Any) -> None:
         raise InputError("predictor", value, "left as it is: a new version runs in a new process")

@@ -12,11 +12,11 @@ import logging
 from collections import Counter, deque
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from pliant.errors import WorkerError
-from pliant.packing.scheduling.forecast import QUANTILES
+from pliant.packing.scheduling.forecast import Forecast
 from pliant.serving.workers.worker import ModelError, Worker
 from pliant.serving.workers.worker_slot import within
 
@@ -52,38 +52,12 @@ class RecentForecasts:
         return counts if not first and counts["late"] > MAX_LATE_SHARE * counts.total() else None
 
 
-Prediction = tuple[tuple[float, ...], int]
-"""Quantiles in tokens, and the upper bound of the predicted class of lengths in tokens."""
-
 logger = logging.getLogger("pliant.serving")
 
 MAX_TEXTS = 32  # texts at most in one prediction
 READ_CHARACTERS = 8192  # of a text, its last, that are read
 RETRY_SECONDS = 1.0  # between two attempts to restart the process
 SETTING = 0  # of a launch: the predictor has only one
-
-
-@dataclass(frozen=True, slots=True)
-class Forecast:
-    """Quantiles of an output's length in tokens, at `forecast.QUANTILES` of pliant/packing/scheduling.
-
-    `bucket`: upper bound of the predicted class, in tokens; 0: not predicted. `origin`: predicted, late or failed; or
-    given: the request says how long its output becomes.
-    """
-
-    tokens: tuple[float, ...]
-    bucket: int
-    origin: str
-
-    @classmethod
-    def of_length(cls, tokens: int) -> Forecast:
-        """Return the forecast of an output whose length is known."""
-        return cls((float(tokens),) * len(QUANTILES), tokens, "given")
-
-    def at_least(self, tokens: int) -> Forecast:
-        """Return the forecast of an output that has at least so many tokens."""
-        longer = tuple(max(quantile, float(tokens)) for quantile in self.tokens)
-        return replace(self, tokens=longer, bucket=max(self.bucket, tokens) if self.bucket else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +85,7 @@ class Forecaster:
         """`name`: of the model. `worker` runs the predictor, not started. `marginal`: quantiles of all lengths."""
         self._name, self._worker, self._marginal = name, worker, marginal
         self._limits, self._counter = limits, counter
-        self._requested: dict[asyncio.Future[Prediction | None], str] = {}
+        self._requested: dict[asyncio.Future[Forecast | None], str] = {}
         self._working: asyncio.Task[None] | None = None
         self._reviving: asyncio.Task[None] | None = None
         self._recent = RecentForecasts()
@@ -164,7 +138,7 @@ class Forecaster:
 
     async def _predicted(self, texts: Sequence[str]) -> list[Forecast]:
         loop = asyncio.get_running_loop()
-        futures: list[asyncio.Future[Prediction | None]] = [loop.create_future() for _ in texts]
+        futures: list[asyncio.Future[Forecast | None]] = [loop.create_future() for _ in texts]
         self._requested.update(zip(futures, (text[-READ_CHARACTERS:] for text in texts), strict=True))
         if self._working is None or self._working.done():
             self._working = asyncio.create_task(self._work())
@@ -174,8 +148,7 @@ class Forecaster:
         for future in futures:
             self._requested.pop(future, None)
             prediction = future.result() if future.done() else None
-            usual = Forecast(self._marginal, 0, "failed" if future.done() else "late")
-            forecasts.append(usual if prediction is None else Forecast(*prediction, "predicted"))
+            forecasts.append(prediction or Forecast(self._marginal, 0, "failed" if future.done() else "late"))
             future.cancel()
         return forecasts
 
@@ -187,7 +160,7 @@ class Forecaster:
                 if not future.done():
                     future.set_result(prediction)
 
-    async def _predict(self, texts: Sequence[str]) -> Sequence[Prediction | None]:
+    async def _predict(self, texts: Sequence[str]) -> Sequence[Forecast | None]:
         """Return a prediction for each text, or None for each if they failed: requests are served without them."""
         nothing = [None] * len(texts)
         if not self._up:

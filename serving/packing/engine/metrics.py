@@ -66,6 +66,9 @@ TENANT_OUTCOMES = {
     "failed": "dropped_failed",
 }
 
+FIGURES = {short(metric.name): short(metric.name).removeprefix("engine_") for metric in ENGINE}
+"""The gauges of an engine, and the fields of its `Status` that they show."""
+
 
 class PackingMetrics:
     """Counts for one packing service."""
@@ -89,7 +92,8 @@ class PackingMetrics:
 
     def dropped(self, task: str, tenant: str, reason: str) -> None:
         self._of["outcomes"].labels(task, f"dropped_{reason}").inc()
-        self._tenants.ended(tenant, f"dropped_{reason}")
+        if tenant:
+            self._tenants.ended(tenant, f"dropped_{reason}")
 
     def answered(self, observation: Observation) -> None:
         """Count an output that has ended."""
@@ -105,9 +109,10 @@ class PackingMetrics:
     def ended(self, task: str, choice: Choice) -> None:
         """Count what a choice that has ended cost its tenant, and how far its forecast covered it."""
         output, tenant = choice.output, choice.output.first.prompt.tenant
-        self._tenants.ran(tenant, output.seconds)
-        if output.finish in TENANT_OUTCOMES:
-            self._tenants.ended(tenant, TENANT_OUTCOMES[output.finish])
+        if tenant:
+            self._tenants.ran(tenant, output.seconds)
+            if output.finish in TENANT_OUTCOMES:
+                self._tenants.ended(tenant, TENANT_OUTCOMES[output.finish])
         full_length = output.finish == "stop" and choice.typical and not output.at_stop_string
         if choice.forecast.origin == "predicted" and full_length:
             before = self._calibrations.get(
@@ -119,9 +124,8 @@ class PackingMetrics:
 
     def engine(self, task: str, status: Status) -> None:
         """Set the gauges of an engine."""
-        for metric in ENGINE:
-            name = short(metric.name)
-            self._of[name].labels(task).set(getattr(status, name.removeprefix("engine_")))
+        for name, figure in FIGURES.items():
+            self._of[name].labels(task).set(getattr(status, figure))
 
     def limited(self, task: str, sequences: SequenceLimit) -> None:
         """Set the most sequences of an iteration, and count a process that ran out of memory."""

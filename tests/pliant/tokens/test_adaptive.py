@@ -15,15 +15,31 @@ from pliant.latency import LatencyTable
 from pliant.protocol import Answer
 from pliant.report import observations
 from pliant.simulator import simulate
-from pliant.tokens.adaptive import AdaptivePolicy, first_sizes
+from pliant.tokens.adaptive import AdaptiveConfig, AdaptivePolicy, first_sizes
 from pliant.tokens.artifact import RateRule
 from pliant.tokens.policies import make
 from pliant.tokens.published import FIGURE_4B, TABLE_I, SyntheticConfig, profile, synthetic
 from pliant.tokens.scheduler import Knowledge, Options, PoolState
 from pliant.tokens.simulated import SimulatedDevice
 from pliant.workload import RequestKind, poisson, requests
-from tests.fixtures.tokens.adaptive import ONE, filled, policy
 from tests.fixtures.tokens.loads import ACCURACY, KNOWN, RULE, TABLE, ask, run
+
+ONE = PoolState(0, (0.0,))
+
+
+def policy(known: Knowledge = KNOWN, only=None, **config) -> AdaptivePolicy:
+    return AdaptivePolicy(known, AdaptiveConfig(**config), only)
+
+
+def filled(adaptive: AdaptivePolicy, *groups, now: float = 0.0) -> AdaptivePolicy:
+    """Add requests in groups of (count, task, utility, seconds to the deadline)."""
+    number = 0
+    for count, task, utility, within in groups:
+        for _ in range(count):
+            adaptive.add(ask(number, now, within, task, utility), now)
+            number += 1
+    return adaptive
+
 
 PUBLISHED = {"figure 4b": profile(FIGURE_4B), "table I": profile(TABLE_I)}
 

@@ -2,19 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from pliant.errors import BackboneError, InputError
 from pliant.fallbacks import Collector, Fallback
 from pliant.models.execution import Graphs
 from pliant.tokens.runtime import Execution, Payload, ResidentAdapters, Staging, TokensRuntime, load_model
 from tests.fixtures.processor import NEEDS_BFLOAT16
-from tests.fixtures.tokens.captures import Recorded, impossible
 from tests.fixtures.tokens.samples import IMAGE_SIZE, WIDTH, random_images, tiny_backbone, tiny_task
+
+
+class Recorded:
+    """Like CUDA's: no Python runs again at a replay, tensors are those of the recording, the result is one buffer."""
+
+    def __init__(self) -> None:
+        self.recorded = self.replayed = 0
+
+    def __call__(self, call: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        self.recorded += 1
+        with torch.no_grad():
+            trace, out = make_fx(call)(), call()
+
+        def replay() -> Tensor:
+            self.replayed += 1
+            return out.copy_(trace())
+
+        return replay
+
+
+def impossible(call: Callable[[], Tensor]) -> Callable[[], Tensor]:
+    raise RuntimeError("operation not permitted when stream is capturing")
+
 
 TASKS = [tiny_task("a", "xyz", "digest"), tiny_task("b", "vwxyz", "digest", seed=1)]
 IMAGES = random_images(9)

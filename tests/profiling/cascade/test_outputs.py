@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -16,6 +15,7 @@ from pliant.models.text import Reader, shorten
 from pliant.profiling.cascade.latency import LatencyConfig, profile
 from pliant.profiling.cascade.outputs import OutputsConfig, run_all
 from pliant.profiling.timer import TimerConfig
+from tests.fixtures.cascade.artifacts import CLASSES, Texts
 from tests.fixtures.cascade.classifiers import TEXTS, tiny_classifier
 
 FAST = LatencyConfig(lengths=(4, 8, 30), batches=(1, 3), timer=TimerConfig(warmup=1, least=1, most=1))
@@ -29,20 +29,9 @@ LEVELS = (
 )
 
 
-@dataclass(frozen=True)
-class Data:
-    pairs: list[tuple[str, str | None]]
-    labels: np.ndarray
-    classes: tuple[str, ...] = ("x", "y", "z")
-    name: str = "task"
-    fingerprint: str = "data"
-
-    def texts(self, index):
-        return [self.pairs[i] for i in index]
-
-
-SINGLE = Data([(" ".join(text.split()[: 3 + i % 7]), None) for i, text in enumerate(TEXTS)], np.arange(21) % 3)
-PAIRS = Data([(one, TEXTS[-i]) for i, one in enumerate(TEXTS)], np.arange(21) % 3)
+LABELS = np.arange(21) % 3
+SINGLE = Texts(tuple((" ".join(text.split()[: 3 + i % 7]), None) for i, text in enumerate(TEXTS)), LABELS, CLASSES)
+PAIRS = Texts(tuple((one, TEXTS[-i]) for i, one in enumerate(TEXTS)), LABELS, CLASSES)
 INDEX = np.array([4, 0, 20, 4, 7, 11, 2])  # one row twice
 
 
@@ -91,7 +80,7 @@ def test_every_pair_of_levels_has_every_pruning_and_what_describes_the_data_is_k
     assert {(pruner, reader) for pruner, reader, _ in seen} == {(0, 1), (0, 2), (1, 2)}
     assert (outputs.names, outputs.classifiers) == (("small", "middle", "large"), ("a", "b", "c"))
     assert outputs.labels.tolist() == data.labels[INDEX].tolist()
-    assert (outputs.task, outputs.classes, outputs.data) == ("task", ("x", "y", "z"), "data")
+    assert (outputs.task, outputs.classes, outputs.data) == ("things", CLASSES, "sha256:things")
 
 
 def test_a_pruning_that_leaves_everything_has_the_very_logits_of_the_whole_texts(profiled):
@@ -107,7 +96,7 @@ def test_no_texts_no_levels_and_other_classes_are_refused():
         run_all(LEVELS, SINGLE, INDEX[:0], CONFIG)
     with pytest.raises(InputError, match="levels or texts is none"):
         run_all((), SINGLE, INDEX, CONFIG)
-    with pytest.raises(InputError, match="classes of two is 2, but must be the 3 of task"):
+    with pytest.raises(InputError, match="classes of two is 2, but must be the 3 of things"):
         run_all((tiny_classifier("two", classes=("x", "y")),), SINGLE, INDEX, CONFIG)
 
 

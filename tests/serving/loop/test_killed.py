@@ -193,19 +193,16 @@ def test_a_service_killed_at_any_write_of_a_trial_ends_it_the_same_after_a_resta
         assert event in events, f"nobody hears of it: killed before {name}, step {kill}"
 
 
-def test_one_that_somebody_else_promotes_meanwhile_is_champion_and_not_taken_back(tmp_path):
+@pytest.mark.virtual
+async def test_one_that_somebody_else_promotes_meanwhile_is_champion_and_not_taken_back(tmp_path):
     with place(tmp_path / "place") as there:
-
-        async def lives() -> None:
-            service = there.service(good)
-            await asyncio.sleep(1)
-            assert service.trials.to_dict()["stage"] == "shadow"
-            switching.switch(there.registry, "bins", 3, "by hand")
-            await asyncio.sleep(20)
-            assert service.trials.to_dict() is None and service.generations.present.catalog == "release 3"
-            await service.stop()
-
-        run_virtually(lives())
+        service = there.service(good)
+        await asyncio.sleep(1)
+        assert service.trials.to_dict()["stage"] == "shadow"
+        switching.switch(there.registry, "bins", 3, "by hand")
+        await asyncio.sleep(20)
+        assert service.trials.to_dict() is None and service.generations.present.catalog == "release 3"
+        await service.stop()
         third = there.registry.release("bins")
         assert (third.number, third.state, third.reason) == (3, "", "by hand")
         assert there.registry.release("bins", 2).state == "left"
@@ -213,7 +210,8 @@ def test_one_that_somebody_else_promotes_meanwhile_is_champion_and_not_taken_bac
 
 
 @pytest.mark.parametrize("kill", range(18))
-def test_a_promotion_by_hand_that_is_killed_at_any_write_is_finished_by_the_next_service(kill, tmp_path):
+@pytest.mark.virtual
+async def test_a_promotion_by_hand_that_is_killed_at_any_write_is_finished_by_the_next_service(kill, tmp_path):
     with place(tmp_path / "place") as there:
         there.steps = Steps(kill)
         with suppress(Killed):
@@ -222,13 +220,10 @@ def test_a_promotion_by_hand_that_is_killed_at_any_write_is_finished_by_the_next
         served = there.registry.release("bins").number
         assert served == (3 if kill > 1 else 2)
 
-        async def lives() -> None:
-            service = there.service(good)
-            await asyncio.sleep(1)
-            assert (service.trials.to_dict() is None) == (served == 3)
-            await service.stop()
-
-        run_virtually(lives())
+        service = there.service(good)
+        await asyncio.sleep(1)
+        assert (service.trials.to_dict() is None) == (served == 3)
+        await service.stop()
         if served == 3:
             assert there.end()["aliases"] == {"champion": 3, "previous": 2}
             assert there.end()["models"] == {A: 3, B: 2}
@@ -239,7 +234,10 @@ def test_a_promotion_by_hand_that_is_killed_at_any_write_is_finished_by_the_next
         assert killed == (kill < 17), "so many writes are all"
 
 
-def test_a_decision_that_the_registry_could_not_be_given_is_written_down_by_the_restarted_service(tmp_path, caplog):
+@pytest.mark.virtual
+async def test_a_decision_that_the_registry_could_not_be_given_is_written_down_by_the_restarted_service(
+    tmp_path, caplog
+):
     with place(tmp_path / "place") as there:
         down = [False]
 
@@ -251,22 +249,19 @@ def test_a_decision_that_the_registry_could_not_be_given_is_written_down_by_the_
 
             return call
 
-        async def lives() -> None:
-            service = there.service(worse)
-            for name in ("challenger", "champion", "unfinished", "mark", "promote"):
-                object.__setattr__(service.parts.record, name, unless_down(getattr(service.parts.record, name)))
-            await asyncio.sleep(1)
-            down[0] = True
-            await service.load(60)
-            assert service.generations.challenger is None, "the decision holds at once"
-            assert there.registry.release("bins", 3).state == "shadow" and there.end()["file"]
-            await service.stop()
-            again = there.service(worse)
-            await asyncio.sleep(12)
-            assert again.starts == 0 and not there.end()["file"]
-            await again.stop()
-
-        run_virtually(lives())
+        service = there.service(worse)
+        for name in ("challenger", "champion", "unfinished", "mark", "promote"):
+            object.__setattr__(service.parts.record, name, unless_down(getattr(service.parts.record, name)))
+        await asyncio.sleep(1)
+        down[0] = True
+        await service.load(60)
+        assert service.generations.challenger is None, "the decision holds at once"
+        assert there.registry.release("bins", 3).state == "shadow" and there.end()["file"]
+        await service.stop()
+        again = there.service(worse)
+        await asyncio.sleep(12)
+        assert again.starts == 0 and not there.end()["file"]
+        await again.stop()
         third = there.registry.release("bins", 3)
         assert third.state == "taken back" and "taken back in shadow after" in third.reason
         assert caplog.text.count("the registry does not answer") == 1

@@ -192,16 +192,13 @@ def test_of_a_list_each_label_has_its_result_and_the_status_is_the_first_error_w
 
 
 @pytest.mark.parametrize(("count", "fits"), [(0, False), (1, True), (1000, True), (1001, False)])
-def test_a_list_of_labels_has_one_at_least_and_a_thousand_at_most_and_lets_others_have_their_turn(count, fits):
-    async def main() -> None:
-        turns, taking = 0, asyncio.ensure_future(take_all([{"id": "good", "label": "b"}] * count, take))
-        while not taking.done():
-            turns += 1
-            await asyncio.sleep(0)
-        if fits:
-            assert (await taking)[1]["taken"] == count and turns >= count / 8
-        else:
-            with pytest.raises(InputError, match="outcomes"):
-                await taking
-
-    asyncio.run(main())
+async def test_a_list_of_labels_has_one_at_least_and_a_thousand_at_most_and_lets_others_have_their_turn(count, fits):
+    turns, taking = 0, asyncio.ensure_future(take_all([{"id": "good", "label": "b"}] * count, take))
+    while not taking.done():
+        turns += 1
+        await asyncio.sleep(0)
+    if fits:
+        assert (await taking)[1]["taken"] == count and turns >= count / 8
+    else:
+        with pytest.raises(InputError, match="outcomes"):
+            await taking

@@ -9,8 +9,9 @@ import pytest
 
 from pliant.serving.http.api_errors import ApiError
 from pliant.serving.loop import trial
-from tests.fixtures.fakes import run_virtually
-from tests.serving.loop.trial_service import CONFIG, Answer, Record, Service
+from tests.serving.loop.trial_service import CONFIG, Answer, Record, Service, serving
+
+pytestmark = pytest.mark.virtual
 
 
 @pytest.fixture(autouse=True)
@@ -32,184 +33,148 @@ def failing(_value: float, _answer: Answer) -> Answer:
     raise RuntimeError("a bug of the challenger")
 
 
-def test_a_good_one_is_copied_then_takes_a_share_and_is_promoted_and_every_request_has_one_answer(tmp_path):
-    async def main():
-        service = Service(tmp_path, good)
-        await asyncio.sleep(6)
-        assert service.trials.to_dict()["stage"] == "shadow" and service.generations.challenger is not None
-        answers = await service.load(
-            60
-        )  # half are copied, by chance: 50 copies, which end shadow, are 5 deviations off
-        assert {answer.number for answer in answers} == {1}, "in shadow only the champion answers clients"
-        copies = [entry for entry in service.answered if entry[2]]
-        assert 10 < len(copies) < 50 and {number for _, number, _ in copies} == {2}
-        answers += await service.load(490, 60)
-        assert [answer.value for answer in answers] == [float(value) for value in range(550)]
-        by_canary = [answer for answer in answers if answer.number == 3]
-        assert len(by_canary) >= 50, "the canary's models started anew, and answered its share"
-        await asyncio.sleep(2)
-        assert service.record.promoted == [2] and service.record.states[:2] == ["shadow", "canary"]
-        assert service.generations.present.number == 3 and service.trials.to_dict() is None
-        assert service.events[-1][0] == "champion" and not (tmp_path / "trial.json").exists()
-        clients = [value for value, _, copy in service.answered if not copy]
-        assert sorted(clients) == sorted({*clients}) and len(clients) == 550
-        await service.stop()
-
-    run_virtually(main())
+@pytest.fixture
+def service(tmp_path):
+    """A service whose good challenger is in shadow."""
+    return serving(tmp_path, good)
 
 
-def test_processes_of_the_lowest_priority_answer_no_client_even_where_shadow_is_followed_by_promotion(tmp_path):
-    async def main():
-        service = Service(tmp_path, good)
-        object.__setattr__(service.parts, "config", replace(CONFIG, steps=(1.0,)))
-        service.record.promote = lambda release, reason: service.record._answer()
-        await asyncio.sleep(6)
-        service.record.down = True  # so that the decision stays unwritten
-        answers = await service.load(250)
-        assert service.trials.to_dict()["stage"] == "promoted"
-        assert {answer.number for answer in answers} == {1}
-        await service.stop()
-
-    run_virtually(main())
-
-
-def test_a_worse_one_is_taken_back_in_shadow_with_the_reason_and_not_tried_again(tmp_path):
-    async def main():
-        service = Service(tmp_path, worse)
-        await asyncio.sleep(6)
-        answers = await service.load(200)
-        await asyncio.sleep(60)
-        assert {answer.number for answer in answers} == {1}
-        number, state, reason = service.record.marks[-1]
-        assert (number, state) == (2, "taken back") and "taken back in shadow after" in reason
-        assert service.generations.challenger is None and service.starts == 1
-        assert service.events[-1] == ("rollback", {"release": 2, "reason": reason})
-        await service.stop()
-
-    run_virtually(main())
+async def test_a_good_one_is_copied_then_takes_a_share_and_is_promoted_and_every_request_has_one_answer(
+    service, tmp_path
+):
+    assert service.trials.to_dict()["stage"] == "shadow" and service.generations.challenger is not None
+    answers = await service.load(60)  # half are copied, by chance: 50 copies, which end shadow, are 5 deviations off
+    assert {answer.number for answer in answers} == {1}, "in shadow only the champion answers clients"
+    copies = [entry for entry in service.answered if entry[2]]
+    assert 10 < len(copies) < 50 and {number for _, number, _ in copies} == {2}
+    answers += await service.load(490, 60)
+    assert [answer.value for answer in answers] == [float(value) for value in range(550)]
+    by_canary = [answer for answer in answers if answer.number == 3]
+    assert len(by_canary) >= 50, "the canary's models started anew, and answered its share"
+    await asyncio.sleep(2)
+    assert service.record.promoted == [2] and service.record.states[:2] == ["shadow", "canary"]
+    assert service.generations.present.number == 3 and service.trials.to_dict() is None
+    assert service.events[-1][0] == "champion" and not (tmp_path / "trial.json").exists()
+    clients = [value for value, _, copy in service.answered if not copy]
+    assert sorted(clients) == sorted({*clients}) and len(clients) == 550
 
 
-def test_one_that_fails_as_a_canary_costs_no_request_and_is_taken_back(tmp_path):
-    async def main():
-        service = Service(tmp_path, good)
-        await service.to_canary()
-        service.challenge = failing
-        answers = await service.load(300, 150)
-        assert [answer.value for answer in answers] == [float(value) for value in range(150, 450)]
-        assert {answer.number for answer in answers} == {1}
-        await asyncio.sleep(2)
-        assert service.record.states[-1] == "taken back" and "failed answers" in service.record.marks[-1][2]
-        await service.stop()
-
-    run_virtually(main())
+async def test_processes_of_the_lowest_priority_answer_no_client_even_where_shadow_is_followed_by_promotion(tmp_path):
+    service = Service(tmp_path, good)
+    object.__setattr__(service.parts, "config", replace(CONFIG, steps=(1.0,)))
+    service.record.promote = lambda release, reason: service.record._answer()
+    await asyncio.sleep(6)
+    service.record.down = True  # so that the decision stays unwritten
+    answers = await service.load(250)
+    assert service.trials.to_dict()["stage"] == "promoted"
+    assert {answer.number for answer in answers} == {1}
+    await service.stop()
 
 
-def test_the_same_key_stays_with_the_same_release(tmp_path):
-    async def main():
-        service = Service(tmp_path, good)
-        await service.to_canary()
-        numbers = {}
-        for turn in range(3):
-            for key in range(20):
-                answer = await asyncio.create_task(service.add(float(turn), f"client {key}"))
-                numbers.setdefault(key, set()).add(answer.number)
-        assert all(len(seen) == 1 for seen in numbers.values())
-        assert {number for seen in numbers.values() for number in seen} == {1, 3}
-        await service.stop()
-
-    run_virtually(main())
+async def test_a_worse_one_is_taken_back_in_shadow_with_the_reason_and_not_tried_again(tmp_path):
+    service = Service(tmp_path, worse)
+    await asyncio.sleep(6)
+    answers = await service.load(200)
+    await asyncio.sleep(60)
+    assert {answer.number for answer in answers} == {1}
+    number, state, reason = service.record.marks[-1]
+    assert (number, state) == (2, "taken back") and "taken back in shadow after" in reason
+    assert service.generations.challenger is None and service.starts == 1
+    assert service.events[-1] == ("rollback", {"release": 2, "reason": reason})
+    await service.stop()
 
 
-def test_a_clients_mistake_is_nobodys_fault_and_is_not_answered_twice(tmp_path):
-    async def main():
-        service = Service(tmp_path, good)
-        await service.to_canary()
-        mistakes, before = 0, service.trials.to_dict()["evidence"]
-
-        async def wrong(_arrived: float):
-            nonlocal mistakes
-            mistakes += 1
-            raise ApiError(422, "invalid", "text is missing")
-
-        for _ in range(30):
-            try:
-                await asyncio.create_task(service.trials.trial.answer(wrong, asyncio.get_running_loop().time(), 1.0))
-            except ApiError as error:
-                assert error.status == 422
-        assert 30 <= mistakes < 60, "the champion, too, was given what the challenger refused"
-        assert service.trials.to_dict()["evidence"] <= before
-        await service.stop()
-
-    run_virtually(main())
+async def test_one_that_fails_as_a_canary_costs_no_request_and_is_taken_back(service):
+    await service.to_canary()
+    service.challenge = failing
+    answers = await service.load(300, 150)
+    assert [answer.value for answer in answers] == [float(value) for value in range(150, 450)]
+    assert {answer.number for answer in answers} == {1}
+    await asyncio.sleep(2)
+    assert service.record.states[-1] == "taken back" and "failed answers" in service.record.marks[-1][2]
 
 
-def test_a_restarted_service_goes_on_where_it_was(tmp_path):
-    async def main():
-        first = Service(tmp_path, good)
-        await asyncio.sleep(6)
-        await first.load(60)
-        copies = first.trials.to_dict()["copies"]
-        await first.stop()
-        second = Service(tmp_path, good, first.record)
-        await asyncio.sleep(6)
-        assert copies > 5 and second.trials.to_dict()["copies"] == copies
-        await second.stop()
-        (tmp_path / "trial.json").write_text('{"release": 2, "rollout": {}}')
-        third = Service(tmp_path, good, first.record)
-        await asyncio.sleep(6)
-        assert third.trials.to_dict()["copies"] == 0
-        await third.stop()
-
-    run_virtually(main())
+async def test_the_same_key_stays_with_the_same_release(service):
+    await service.to_canary()
+    numbers = {}
+    for turn in range(3):
+        for key in range(20):
+            answer = await asyncio.create_task(service.add(float(turn), f"client {key}"))
+            numbers.setdefault(key, set()).add(answer.number)
+    assert all(len(seen) == 1 for seen in numbers.values())
+    assert {number for seen in numbers.values() for number in seen} == {1, 3}
 
 
-def test_another_champion_ends_the_trial_and_without_a_challenger_nothing_is_started(tmp_path):
-    async def main():
-        service = Service(tmp_path, good)
-        await asyncio.sleep(6)
-        service.record.waits = False
-        await asyncio.sleep(31)
-        assert service.trials.to_dict() is None and service.generations.challenger is None
-        assert "another release is served or tried by now" in service.record.marks[-1][2]
-        await service.stop()
-        quiet = Service(tmp_path, good, Record(waits=False))
-        await asyncio.sleep(100)
-        assert quiet.starts == 0 and quiet.trials.to_dict() is None
-        assert (await quiet.add(1.0, "k")).number == 1
-        await quiet.stop()
+async def test_a_clients_mistake_is_nobodys_fault_and_is_not_answered_twice(service):
+    await service.to_canary()
+    mistakes, before = 0, service.trials.to_dict()["evidence"]
 
-    run_virtually(main())
+    async def wrong(_arrived: float):
+        nonlocal mistakes
+        mistakes += 1
+        raise ApiError(422, "invalid", "text is missing")
 
-
-def test_one_that_cannot_be_started_is_taken_back_and_not_tried_again(tmp_path):
-    async def main():
-        service = Service(tmp_path, good)
-
-        async def refuse(_catalog):
-            service.starts += 1
-            raise MemoryError("no room")
-
-        object.__setattr__(service.parts, "start", refuse)
-        await asyncio.sleep(100)
-        assert service.starts == 1 and service.record.states == ["taken back"]
-        assert "it could not be started: no room" in service.record.marks[0][2]
-        assert [kind for kind, _ in service.events] == ["rollback"]
-        await service.stop()
-
-    run_virtually(main())
+    for _ in range(30):
+        try:
+            await asyncio.create_task(service.trials.trial.answer(wrong, asyncio.get_running_loop().time(), 1.0))
+        except ApiError as error:
+            assert error.status == 422
+    assert 30 <= mistakes < 60, "the champion, too, was given what the challenger refused"
+    assert service.trials.to_dict()["evidence"] <= before
 
 
-def test_labels_of_either_arm_are_compared_in_pairs(tmp_path):
-    async def main():
-        service = Service(tmp_path, good)
-        await asyncio.sleep(6)
-        await service.load(60)
-        copied = next(value for value, _, copy in service.answered if copy)
-        trial = service.trials.trial
-        assert f"1-{copied}" in trial._pairs
-        trial.label(f"1-{copied}", str(copied))
-        trial.label("unknown", "any")
-        assert f"1-{copied}" not in trial._pairs
-        await service.stop()
+async def test_a_restarted_service_goes_on_where_it_was(tmp_path):
+    first = Service(tmp_path, good)
+    await asyncio.sleep(6)
+    await first.load(60)
+    copies = first.trials.to_dict()["copies"]
+    await first.stop()
+    second = Service(tmp_path, good, first.record)
+    await asyncio.sleep(6)
+    assert copies > 5 and second.trials.to_dict()["copies"] == copies
+    await second.stop()
+    (tmp_path / "trial.json").write_text('{"release": 2, "rollout": {}}')
+    third = Service(tmp_path, good, first.record)
+    await asyncio.sleep(6)
+    assert third.trials.to_dict()["copies"] == 0
+    await third.stop()
 
-    run_virtually(main())
+
+async def test_another_champion_ends_the_trial_and_without_a_challenger_nothing_is_started(tmp_path):
+    service = Service(tmp_path, good)
+    await asyncio.sleep(6)
+    service.record.waits = False
+    await asyncio.sleep(31)
+    assert service.trials.to_dict() is None and service.generations.challenger is None
+    assert "another release is served or tried by now" in service.record.marks[-1][2]
+    await service.stop()
+    quiet = Service(tmp_path, good, Record(waits=False))
+    await asyncio.sleep(100)
+    assert quiet.starts == 0 and quiet.trials.to_dict() is None
+    assert (await quiet.add(1.0, "k")).number == 1
+    await quiet.stop()
+
+
+async def test_one_that_cannot_be_started_is_taken_back_and_not_tried_again(tmp_path):
+    service = Service(tmp_path, good)
+
+    async def refuse(_catalog):
+        service.starts += 1
+        raise MemoryError("no room")
+
+    object.__setattr__(service.parts, "start", refuse)
+    await asyncio.sleep(100)
+    assert service.starts == 1 and service.record.states == ["taken back"]
+    assert "it could not be started: no room" in service.record.marks[0][2]
+    assert [kind for kind, _ in service.events] == ["rollback"]
+    await service.stop()
+
+
+async def test_labels_of_either_arm_are_compared_in_pairs(service):
+    await service.load(60)
+    copied = next(value for value, _, copy in service.answered if copy)
+    trial = service.trials.trial
+    assert f"1-{copied}" in trial._pairs
+    trial.label(f"1-{copied}", str(copied))
+    trial.label("unknown", "any")
+    assert f"1-{copied}" not in trial._pairs

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import UTC, datetime
 from uuid import uuid4
 
@@ -17,24 +16,21 @@ from tests.fixtures.observed import tossed
 from tests.serving.loop.test_watcher import Service
 
 
-def test_two_streams_that_change_in_one_look_are_two_events_and_both_are_in_the_report_of_the_run(tmp_path):
-    async def main():
-        service = Service(tmp_path)
-        looks = []
-        for heads in (0.5, 0.9):
-            for _ in range(200):
-                drawn = [int(value >= heads) for value in service.draw.random(50)]
-                for value in drawn:
-                    service.drift.count(tossed(value) + tossed(value, "other coin"))
-                looks.append(await service.watcher.look())
-        (both,) = [alarms for alarms in looks if alarms]
-        assert sorted(alarm.stream for alarm in both) == ["coin", "other coin"], "in the very same look"
-        service.watcher.save()
-        return both, service.events
-
-    both, events = asyncio.run(main())
-    assert [(kind, figures["reason"]) for kind, figures in events] == [("alarm", alarm.sentence) for alarm in both]
-    report = to_markdown("bins", events[0][1]["reason"], read_alarms(tmp_path / "bins.json"))
+async def test_two_streams_that_change_in_one_look_are_two_events_and_both_are_in_the_report_of_the_run(tmp_path):
+    service = Service(tmp_path)
+    looks = []
+    for heads in (0.5, 0.9):
+        for _ in range(200):
+            drawn = [int(value >= heads) for value in service.draw.random(50)]
+            for value in drawn:
+                service.drift.count(tossed(value) + tossed(value, "other coin"))
+            looks.append(await service.watcher.look())
+    (both,) = [alarms for alarms in looks if alarms]
+    assert sorted(alarm.stream for alarm in both) == ["coin", "other coin"], "in the very same look"
+    service.watcher.save()
+    reasons = [(kind, figures["reason"]) for kind, figures in service.events]
+    assert reasons == [("alarm", alarm.sentence) for alarm in both]
+    report = to_markdown("bins", reasons[0][1], read_alarms(tmp_path / "bins.json"))
     assert all(alarm.sentence in report for alarm in both)
 
 

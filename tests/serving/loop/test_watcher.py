@@ -6,14 +6,16 @@ import asyncio
 from datetime import UTC, datetime
 
 import numpy as np
+import pytest
 from prometheus_client import CollectorRegistry
 
 from pliant.serving.loop.observe import DriftCounter
 from pliant.serving.loop.watcher import Watcher, WatcherParts, WatchMetrics
 from pliant.serving.request_context import EVIDENCE, holding
 from pliant.serving.state_file import StateFile
-from tests.fixtures.fakes import run_virtually
 from tests.fixtures.observed import sure, tossed
+
+pytestmark = pytest.mark.virtual
 
 NOW = datetime(2026, 11, 25, 3, tzinfo=UTC)
 
@@ -62,36 +64,30 @@ class Service:
         return self.counted.get_sample_value(name, labels)
 
 
-def test_a_change_raises_one_alarm_with_a_sentence_an_event_a_metric_and_an_entry(tmp_path):
-    async def main():
-        service = Service(tmp_path)
-        assert await service.tosses(200, 0.5) == []
-        alarms = await service.tosses(200, 0.7)
-        assert (len(alarms) == 1 and "was 50" in alarms[0].sentence) or "was 49" in alarms[0].sentence
-        ((kind, figures),) = service.events
-        assert (kind, figures["stream"], figures["release"]) == ("alarm", "coin", 1)
-        assert figures["at"] == "2026-11-25T03:00:00+00:00" and figures["reason"] == alarms[0].sentence
-        assert service.sample("pliant_drift", stream="coin") == 1
-        assert service.sample("pliant_drift_alarms_total", stream="coin") == 1
-        assert service.sample("pliant_drift_evidence", stream="coin") == 1
-        assert service.watcher.to_dict()["alarms"][0]["stream"] == "coin"
-
-    asyncio.run(main())
+async def test_a_change_raises_one_alarm_with_a_sentence_an_event_a_metric_and_an_entry(tmp_path):
+    service = Service(tmp_path)
+    assert await service.tosses(200, 0.5) == []
+    alarms = await service.tosses(200, 0.7)
+    assert (len(alarms) == 1 and "was 50" in alarms[0].sentence) or "was 49" in alarms[0].sentence
+    ((kind, figures),) = service.events
+    assert (kind, figures["stream"], figures["release"]) == ("alarm", "coin", 1)
+    assert figures["at"] == "2026-11-25T03:00:00+00:00" and figures["reason"] == alarms[0].sentence
+    assert service.sample("pliant_drift", stream="coin") == 1
+    assert service.sample("pliant_drift_alarms_total", stream="coin") == 1
+    assert service.sample("pliant_drift_evidence", stream="coin") == 1
+    assert service.watcher.to_dict()["alarms"][0]["stream"] == "coin"
 
 
-def test_what_is_known_survives_a_restart_and_an_alarm_is_not_raised_again(tmp_path):
-    async def main():
-        service = Service(tmp_path)
-        await service.tosses(100, 0.5)
-        service.restart()
-        (row,) = service.watcher.to_dict()["streams"]
-        assert row["observations"] == 5000 and row["state"] == "watching"
-        assert len(await service.tosses(200, 0.7)) == 1
-        service.restart()
-        assert await service.tosses(50, 0.7) == [] and len(service.watcher.to_dict()["alarms"]) == 1
-        assert len(service.events) == 1
-
-    asyncio.run(main())
+async def test_what_is_known_survives_a_restart_and_an_alarm_is_not_raised_again(tmp_path):
+    service = Service(tmp_path)
+    await service.tosses(100, 0.5)
+    service.restart()
+    (row,) = service.watcher.to_dict()["streams"]
+    assert row["observations"] == 5000 and row["state"] == "watching"
+    assert len(await service.tosses(200, 0.7)) == 1
+    service.restart()
+    assert await service.tosses(50, 0.7) == [] and len(service.watcher.to_dict()["alarms"]) == 1
+    assert len(service.events) == 1
 
 
 def test_a_state_that_cannot_be_read_is_begun_anew(tmp_path, caplog):
@@ -100,70 +96,58 @@ def test_a_state_that_cannot_be_read_is_begun_anew(tmp_path, caplog):
     assert service.watcher.to_dict()["streams"] == [] and "learnt anew" in caplog.text
 
 
-def test_another_release_is_learnt_anew(tmp_path):
-    async def main():
-        service = Service(tmp_path)
-        await service.tosses(100, 0.5)
-        assert len(await service.tosses(200, 0.7)) == 1
-        service.release = 2
-        assert await service.tosses(200, 0.7) == []
-        assert service.watcher.to_dict()["alarms"] == []
-
-    asyncio.run(main())
+async def test_another_release_is_learnt_anew(tmp_path):
+    service = Service(tmp_path)
+    await service.tosses(100, 0.5)
+    assert len(await service.tosses(200, 0.7)) == 1
+    service.release = 2
+    assert await service.tosses(200, 0.7) == []
+    assert service.watcher.to_dict()["alarms"] == []
 
 
-def test_accuracy_is_estimated_from_the_latest_confidences(tmp_path):
-    async def main():
-        service = Service(tmp_path)
-        for share in (0.9, 0.6):
+async def test_accuracy_is_estimated_from_the_latest_confidences(tmp_path):
+    service = Service(tmp_path)
+    for share in (0.9, 0.6):
+        for _ in range(100):
             for _ in range(100):
-                for _ in range(100):
-                    service.drift.count(sure(share))
-                await service.watcher.look()
-        estimate = service.watcher.estimates()["mails"]
-        assert abs(estimate.accuracy - 0.6) < 0.02 and estimate.answers <= 4000
-        assert service.watcher.to_dict()["estimated_accuracy"]["mails"]["low"] < 0.6
-        assert abs(service.sample("pliant_estimated_accuracy", stream="mails") - 0.6) < 0.02
-
-    asyncio.run(main())
+                service.drift.count(sure(share))
+            await service.watcher.look()
+    estimate = service.watcher.estimates()["mails"]
+    assert abs(estimate.accuracy - 0.6) < 0.02 and estimate.answers <= 4000
+    assert service.watcher.to_dict()["estimated_accuracy"]["mails"]["low"] < 0.6
+    assert abs(service.sample("pliant_estimated_accuracy", stream="mails") - 0.6) < 0.02
 
 
-def test_the_task_looks_and_saves_in_time_and_a_full_disk_does_not_end_it(tmp_path):
-    async def main():
-        service = Service(tmp_path)
-        task = asyncio.create_task(service.watcher.run(5.0))
-        service.toss(600, 0.5)
-        await asyncio.sleep(40)
-        assert service.file.read()["watch"]["detectors"]
-        service.file.path.unlink()
-        service.file.path.mkdir()
-        service.toss(600, 0.5)
-        await asyncio.sleep(100)
-        assert not task.done() and service.watcher.to_dict()["streams"][0]["observations"] == 1200
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-    run_virtually(main())
+async def test_the_task_looks_and_saves_in_time_and_a_full_disk_does_not_end_it(tmp_path):
+    service = Service(tmp_path)
+    task = asyncio.create_task(service.watcher.run(5.0))
+    service.toss(600, 0.5)
+    await asyncio.sleep(40)
+    assert service.file.read()["watch"]["detectors"]
+    service.file.path.unlink()
+    service.file.path.mkdir()
+    service.toss(600, 0.5)
+    await asyncio.sleep(100)
+    assert not task.done() and service.watcher.to_dict()["streams"][0]["observations"] == 1200
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
-def test_what_one_tenant_sends_is_shown_and_starts_nothing_until_others_send_it_too(tmp_path):
-    async def main():
-        service = Service(tmp_path)
+async def test_what_one_tenant_sends_is_shown_and_starts_nothing_until_others_send_it_too(tmp_path):
+    service = Service(tmp_path)
 
-        async def tossed(heads: dict[str, float], blocks: int) -> None:
-            for _ in range(blocks):
-                for tenant, share in heads.items():
-                    with holding(EVIDENCE, tenant):
-                        service.toss(50, share)
-                await service.watcher.look()
+    async def tossed(heads: dict[str, float], blocks: int) -> None:
+        for _ in range(blocks):
+            for tenant, share in heads.items():
+                with holding(EVIDENCE, tenant):
+                    service.toss(50, share)
+            await service.watcher.look()
 
-        await tossed({"acme": 0.5, "beta": 0.5, "evil": 0.5}, 40)
-        await tossed({"acme": 0.5, "beta": 0.5, "evil": 1.0}, 200)
-        assert service.watcher.to_dict()["alarms"][0]["stream"] == "coin" and service.events == []
-        service.restart()
-        await tossed({"acme": 0.5, "beta": 0.5, "evil": 1.0}, 50)
-        assert service.events == []
-        await tossed({"acme": 0.9, "beta": 0.9, "evil": 1.0}, 100)
-        assert [(kind, figures["stream"]) for kind, figures in service.events] == [("alarm", "coin")]
-
-    asyncio.run(main())
+    await tossed({"acme": 0.5, "beta": 0.5, "evil": 0.5}, 40)
+    await tossed({"acme": 0.5, "beta": 0.5, "evil": 1.0}, 200)
+    assert service.watcher.to_dict()["alarms"][0]["stream"] == "coin" and service.events == []
+    service.restart()
+    await tossed({"acme": 0.5, "beta": 0.5, "evil": 1.0}, 50)
+    assert service.events == []
+    await tossed({"acme": 0.9, "beta": 0.9, "evil": 1.0}, 100)
+    assert [(kind, figures["stream"]) for kind, figures in service.events] == [("alarm", "coin")]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -160,7 +161,6 @@ class Service:
 
     async def to_canary(self) -> None:
         """Answer requests until the challenger has its share of them."""
-        await asyncio.sleep(6)
         await self.load(140)
         await asyncio.sleep(12)
         await self.load(10, 140)
@@ -172,3 +172,13 @@ class Service:
         await asyncio.gather(self.task, return_exceptions=True)
         await self.trials.stop()
         await self.generations.stop()
+
+
+@asynccontextmanager
+async def serving(folder: Path, challenge: Callable[[float, Answer], Answer]) -> AsyncIterator[Service]:
+    service = Service(folder, challenge)
+    await asyncio.sleep(6)
+    try:
+        yield service
+    finally:
+        await service.stop()

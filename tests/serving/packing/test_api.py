@@ -11,10 +11,10 @@ import openai
 import pytest
 
 from pliant.packing import chat as chat_program
+from pliant.packing.scheduling.forecast import Forecast
 from pliant.packing.scheduling.request import Memory, Prompt
 from pliant.serving.client import Client
 from pliant.serving.packing import api, schemas
-from pliant.serving.packing.engine.forecaster import Forecast
 from pliant.serving.packing.reply import Choice, Reply
 from pliant.serving.packing.text import TokenTexts
 from tests.fixtures.documented import check_answer

@@ -10,6 +10,7 @@ import pytest
 from starlette.datastructures import Headers
 
 from pliant.packing.engine.submission import Sampling, Submission
+from pliant.packing.scheduling.forecast import Forecast
 from pliant.packing.scheduling.request import FOREVER, Prompt
 from pliant.registry.names import PACKING_PREFIX
 from pliant.serving.client import Client
@@ -40,7 +41,7 @@ def opened(service, arrived: float = 100.0, **changes):
 def test_each_choice_is_a_submission_of_its_own(service):
     tokens = {text: tuple(new_tokenizer().encode(text).ids) for text in ("Tell me", "What")}
     arrived = service.endpoint.now
-    service.predict = lambda texts: [((float(len(text)),) * 8, len(text)) for text in texts]
+    service.predict = lambda texts: [Forecast((float(len(text)),) * 8, len(text)) for text in texts]
     reply, submissions = opened(
         service,
         arrived,

@@ -41,17 +41,17 @@ def write_model(folder: Path, head: bool, outputs: int = 3) -> Path:
     return folder
 
 
-def write_sentence_model(folder: Path, pooling: dict, modules: list = FURTHER) -> Path:
+def write_sentence_model(folder: Path, pooling: dict) -> Path:
     """Write a folder as sentence-transformers does."""
     write_model(folder, head=False)
-    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "modules.json").write_text(json.dumps(FURTHER))
     (folder / "1_Pooling").mkdir()
     (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
     return folder
 
 
-def outputs(encoder: Encoder, text: str) -> np.ndarray:
-    encoding = Tokenizer.from_str(encoder.tokenizer).encode(text)
+def outputs(encoder: Encoder, *texts: str) -> np.ndarray:
+    encoding = Tokenizer.from_str(encoder.tokenizer).encode(*texts)
     runtime = BinsRuntime(encoder, [Shape(encoder.max_length, 1, True)], "eager")
     return runtime.run(0, [(np.array(encoding.ids, np.int32), np.array(encoding.type_ids, np.int8))]).outputs[0]
 
@@ -64,13 +64,8 @@ def test_a_trained_classifier_becomes_an_encoder_of_the_same_answers():
     start = scratch(ScratchConfig(width=16, layers=1, heads=2, vocabulary=80, positions=64), TEXTS)
     classifier, _ = train(ClassifierConfig(epochs=1, max_length=16), "large", data, start)
     encoder = of_classifier(classifier, "things", 64)
-    assert (encoder.name, encoder.head, encoder.classes, encoder.max_length) == (
-        "things",
-        "classification",
-        ("0", "1"),
-        64,
-    )
-    assert encoder.data == data.fingerprint
+    assert (encoder.name, encoder.head, encoder.classes) == ("things", "classification", ("0", "1"))
+    assert (encoder.max_length, encoder.data) == (64, data.fingerprint)
     ids = torch.tensor([start.tokenizer.encode(TEXTS[0]).ids])
     expected = load_model(classifier)(input_ids=ids).logits[0].detach().numpy()
     assert outputs(encoder, TEXTS[0]) == pytest.approx(expected, abs=1e-5)
@@ -78,30 +73,22 @@ def test_a_trained_classifier_becomes_an_encoder_of_the_same_answers():
         of_classifier(classifier, "things", 65)
 
 
-def test_a_folder_with_a_head_is_a_classifier_with_its_classes(tmp_path):
+@pytest.mark.parametrize(
+    ("classes", "texts"), [(("LABEL_0", "LABEL_1", "LABEL_2"), ("dogs",)), ((), ("dogs", "a cat"))]
+)
+def test_a_folder_with_a_head_is_a_classifier_or_with_one_output_a_reranker_which_scores_pairs(
+    tmp_path, classes, texts
+):
     from transformers import AutoModelForSequenceClassification
 
-    folder = write_model(tmp_path, head=True)
+    folder = write_model(tmp_path, head=True, outputs=len(classes) or 1)
     encoder = load(f"path:{folder}", "mine")
-    assert (encoder.head, encoder.classes) == ("classification", ("LABEL_0", "LABEL_1", "LABEL_2"))
-    ids = torch.tensor([Tokenizer.from_str(encoder.tokenizer).encode(TEXTS[1]).ids])
-    expected = AutoModelForSequenceClassification.from_pretrained(folder)(input_ids=ids).logits[0].detach().numpy()
-    assert outputs(encoder, TEXTS[1]) == pytest.approx(expected, abs=1e-5)
-    assert load(f"path:{folder}", "mine").data == encoder.data
-
-
-def test_a_head_of_one_output_is_a_rerankers_which_scores_pairs(tmp_path):
-    from transformers import AutoModelForSequenceClassification
-
-    folder = write_model(tmp_path, head=True, outputs=1)
-    encoder = load(f"path:{folder}", "mine")
-    assert (encoder.head, encoder.classes) == ("classification", ())
-    encoding = Tokenizer.from_str(encoder.tokenizer).encode("dogs", "a cat")
+    assert (encoder.head, encoder.classes) == ("classification", classes)
+    encoding = Tokenizer.from_str(encoder.tokenizer).encode(*texts)
     inputs = {"input_ids": torch.tensor([encoding.ids]), "token_type_ids": torch.tensor([encoding.type_ids])}
     expected = AutoModelForSequenceClassification.from_pretrained(folder)(**inputs).logits[0].detach().numpy()
-    runtime = BinsRuntime(encoder, [Shape(encoder.max_length, 1, True)], "eager")
-    payload = np.array(encoding.ids, np.int32), np.array(encoding.type_ids, np.int8)
-    assert runtime.run(0, [payload]).outputs[0] == pytest.approx(expected, abs=1e-5)
+    assert outputs(encoder, *texts) == pytest.approx(expected, abs=1e-5)
+    assert load(f"path:{folder}", "mine").data == encoder.data
 
 
 def test_the_prompts_of_sentence_transformers_are_kept(tmp_path):
@@ -140,27 +127,6 @@ def test_a_model_of_sentence_transformers_is_pooled_and_normalised_as_it_says(tm
     assert np.linalg.norm(outputs(encoder, TEXTS[0])) == pytest.approx(1, abs=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("config", "modules", "sentence"),
-    [
-        (
-            {"pooling_mode_max_tokens": True},
-            FURTHER,
-            "pooling of the encoder is pooling_mode_max_tokens, but must be mean",
-        ),
-        ({}, FURTHER, "pooling of the encoder is none"),
-        (
-            {"pooling_mode": "mean"},
-            [*FURTHER, {"path": "2_Dense", "type": "sentence_transformers.models.Dense"}],
-            "module of the encoder is Dense, but must be Transformer, Pooling or Normalize",
-        ),
-    ],
-)
-def test_what_no_runtime_computes_is_refused(tmp_path, config, modules, sentence):
-    with pytest.raises(InputError, match=sentence):
-        load(f"path:{write_sentence_model(tmp_path, config, modules)}", "mine")
-
-
 def test_as_many_tokens_are_read_as_the_model_says_unless_told_otherwise(tmp_path):
     folder = write_sentence_model(tmp_path, {"pooling_mode": "mean"})
     most = tiny_config("bert", 3)["max_position_embeddings"]
@@ -185,29 +151,25 @@ def test_texts_are_written_in_lower_case_where_sentence_transformers_does(tmp_pa
     assert read.encode("DOGS").ids == own[lower]
 
 
+TRANSFORMER = {"path": "0_Transformer", "type": "sentence_transformers.models.Transformer"}
+DENSE = {"path": "2_Dense", "type": "sentence_transformers.models.Dense"}
+POOLING, OWN = "1_Pooling/config.json", "config_sentence_transformers.json"
+
+
 @pytest.mark.parametrize(
     ("file", "values", "sentence"),
     [
-        (
-            "1_Pooling/config.json",
-            {"pooling_mode": "mean", "include_prompt": False},
-            "include_prompt of the encoder is false",
-        ),
-        (
-            "config_sentence_transformers.json",
-            {"default_prompt_name": "query"},
-            "default_prompt_name of the encoder is query",
-        ),
-        ("config_sentence_transformers.json", {"truncate_dim": 8}, "truncate_dim of the encoder is 8"),
-        (
-            "modules.json",
-            [{"path": "0_Transformer", "type": "sentence_transformers.models.Transformer"}],
-            "folder of the encoder's transformer is 0_Transformer",
-        ),
-        ("config_sentence_transformers.json", "{", "config_sentence_transformers.json is not JSON"),
+        (POOLING, {"pooling_mode_max_tokens": True}, "pooling of the encoder is pooling_mode_max_tokens"),
+        (POOLING, {}, "pooling of the encoder is none"),
+        (POOLING, {"pooling_mode": "mean", "include_prompt": False}, "include_prompt of the encoder is false"),
+        (OWN, {"default_prompt_name": "query"}, "default_prompt_name of the encoder is query"),
+        (OWN, {"truncate_dim": 8}, "truncate_dim of the encoder is 8"),
+        (OWN, "{", f"{OWN} is not JSON"),
+        ("modules.json", [*FURTHER, DENSE], "module of the encoder is Dense, but must be Transformer"),
+        ("modules.json", [TRANSFORMER], "folder of the encoder's transformer is 0_Transformer"),
     ],
 )
-def test_what_stands_beside_the_weights_and_is_not_served_is_refused_by_name(tmp_path, file, values, sentence):
+def test_what_no_runtime_computes_or_serves_is_refused_by_name(tmp_path, file, values, sentence):
     folder = write_sentence_model(tmp_path, {"pooling_mode": "mean"})
     (folder / file).write_text(values if isinstance(values, str) else json.dumps(values))
     with pytest.raises(InputError, match=sentence):
@@ -219,10 +181,7 @@ def test_what_stands_beside_the_weights_and_is_not_served_is_refused_by_name(tmp
     [
         ({"problem_type": "multi_label_classification"}, "problem_type of the encoder is multi_label_classification"),
         ({"problem_type": "regression"}, "problem_type of the encoder is regression"),
-        (
-            {"id2label": {"0": "a", "1": "b", "2": "a"}, "label2id": {"a": 2, "b": 1}},
-            "id2label of the encoder is .*twice",
-        ),
+        ({"id2label": {"0": "a", "1": "b", "2": "a"}, "label2id": {"a": 2, "b": 1}}, "id2label of .* is .*twice"),
         ({"id2label": {"1": "a", "2": "b", "3": "c"}}, "id2label of the encoder is .*from 0"),
     ],
 )

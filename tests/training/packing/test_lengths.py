@@ -14,9 +14,8 @@ from pliant.packing.artifact import Generator
 from pliant.training import docstrings
 from pliant.training.docstrings import Docstring
 from pliant.training.packing import corpus as packing_corpus
-from pliant.training.packing.corpus import CHAT_TEMPLATE, MAKERS, messages, prompts, select
-from pliant.training.packing.generator import new_tokenizer
-from pliant.training.packing.lengths import VOCABULARY, alpaca_prompt, divide, load, observed
+from pliant.training.packing.corpus import CHAT_TEMPLATE, MAKERS, select
+from pliant.training.packing.lengths import divide, observed
 from pliant.training.packing.prompts import load as load_prompts
 
 PAIRS = [(f"prompt {n}", n + 1) for n in range(20)]
@@ -35,28 +34,6 @@ def test_equal_prompts_are_not_divided():
     assert not set(fit.prompts) & set(test.prompts)
     assert sorted([*fit.tokens, *test.tokens]) == sorted(data.tokens)
     assert len(set(test.prompts)) == 2
-
-
-def test_a_data_sets_answers_are_counted_by_a_tokenizer_trained_on_them(tmp_path):
-    rows = {"instruction": ["Say a", "Say b", "Say nothing"], "input": ["", "please", None]}
-    rows["output"] = ["a word or two", "b", " "]
-    datasets.Dataset.from_dict(rows).to_parquet(tmp_path / "some.parquet")
-    data = load(tmp_path / "some.parquet")
-    tokenizer = new_tokenizer(["a word or two", "b"], VOCABULARY)
-    assert data.tokens.tolist() == [len(tokenizer.encode(text).ids) + 1 for text in ("a word or two", "b")]
-    assert data.prompts == (alpaca_prompt("Say a"), alpaca_prompt("Say b", "please"))
-    assert data.name == "some"
-
-
-def test_a_file_that_is_none_or_lacks_a_column_is_told(tmp_path):
-    with pytest.raises(InputError, match=r"No such file .* a readable parquet file"):
-        load(tmp_path / "none.parquet")
-    (tmp_path / "broken.parquet").write_text("x")
-    with pytest.raises(InputError, match="a readable parquet file"):
-        load(tmp_path / "broken.parquet")
-    datasets.Dataset.from_dict({"instruction": ["a"]}).to_parquet(tmp_path / "lacking.parquet")
-    with pytest.raises(InputError, match="such that input, output are among them"):
-        load(tmp_path / "lacking.parquet")
 
 
 def write(folder: Path, *rows: dict) -> str:
@@ -80,8 +57,6 @@ def test_an_instruction_is_followed_by_what_it_is_about(tmp_path):
 
 
 def test_a_parquet_file_is_read(tmp_path):
-    import datasets
-
     datasets.Dataset.from_dict({"question": ["why?", "how?"]}).to_parquet(tmp_path / "q.parquet")
     assert load_prompts(f"parquet:{tmp_path / 'q.parquet'}") == ("q", ("why?", "how?"))
 
@@ -142,8 +117,8 @@ def test_each_form_asks_for_a_part_of_the_docstring(form, asked, answer):
 
 def test_the_prompt_is_what_the_chat_template_makes_of_the_message(corpus):
     generator = Generator("g", "{}", "", CHAT_TEMPLATE, 64, (1,), "", {})
-    asks = [chat[0]["content"] for chat in messages(corpus, "test")]
-    assert rendered(generator, None, asks) == list(prompts(corpus, "test"))
+    turns = select(corpus, "test")
+    assert rendered(generator, None, [turn.ask for turn in turns]) == [turn.prompt for turn in turns]
 
 
 def test_all_turns_of_a_file_are_to_fit_or_all_are_held_out(corpus):

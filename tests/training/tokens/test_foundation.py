@@ -40,7 +40,7 @@ def test_only_fit_images_of_the_upstream_classes_are_looked_at():
     digits, seen = watched(data.digits("digit"))
     pretrain(replace(TINY, images=64, upstream_classes=3), digits)
     assert seen
-    assert seen <= set(digits.split.fit.tolist())
+    assert set(seen) <= set(digits.split.fit.tolist())
     assert set(digits.labels[sorted(seen)]) == {0, 1, 2}
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -10,12 +13,48 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pliant.bins.planning.allocate import Allocation, Demand, allocate, allocate_streams, least_counts, published_cost
-from tests.fixtures.bins.allocate_reference import (
-    all_streams_tried,
-    all_tried,
-    allowed,
-    compositions,
-)
+from pliant.errors import InputError
+
+
+def compositions(devices: int, runtimes: int) -> Iterator[tuple[int, ...]]:
+    """Yield all ways to give `devices` to this many runtimes."""
+    if runtimes == 1:
+        yield (devices,)
+        return
+    for first in range(devices + 1):
+        for rest in compositions(devices - first, runtimes - 1):
+            yield (first, *rest)
+
+
+def allowed(demands: Sequence[Demand], counts: Sequence[int], bounded: bool = True) -> bool:
+    """Return whether counts meet N_I >= 1 and, if `bounded`, N_i >= floor(Q_i / M_i)."""
+    at_least = [math.floor(d.requests / d.capacity) if bounded else 0 for d in demands]
+    return counts[-1] >= 1 and all(n >= bound for n, bound in zip(counts, at_least, strict=True))
+
+
+def all_tried(demands: Sequence[Demand], devices: int) -> tuple[float, bool]:
+    """Return the least cost of all allocations, and whether it is under the bounds (otherwise: without them)."""
+    for bounded in (True, False):
+        tried = (n for n in compositions(devices, len(demands)) if allowed(demands, n, bounded))
+        if costs := [published_cost(demands, counts) for counts in tried]:
+            return min(costs), bounded
+    raise InputError("devices", devices, "at least 1")
+
+
+def all_streams_tried(streams: Sequence[Sequence[Demand]], devices: int) -> tuple[float, bool]:
+    """Return the same for several streams: the bounds hold for all of them or for none."""
+    sizes = [len(stream) for stream in streams]
+    ends = np.cumsum([0, *sizes])
+    for bounded in (True, False):
+        costs = []
+        for counts in compositions(devices, sum(sizes)):
+            split = [counts[a:b] for a, b in pairwise(ends)]
+            if all(allowed(s, n, bounded) for s, n in zip(streams, split, strict=True)):
+                costs.append(sum(published_cost(s, n) for s, n in zip(streams, split, strict=True)))
+        if costs:
+            return min(costs), bounded
+    raise InputError("devices", devices, f"at least {len(streams)}")
+
 
 pytest.importorskip("numba", reason="the allocation's inner loops are compiled by numba")
 

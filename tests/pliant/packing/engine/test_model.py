@@ -214,23 +214,23 @@ def test_on_a_cpu_it_forecasts_as_it_was_trained():
         assert (other.tokens, other.bucket) == (pytest.approx(one.tokens, rel=1e-4), one.bucket)
 
 
-class Passes:
-    """Notes what is predicted in one pass; a forecast is the prompt itself."""
-
-    def __init__(self):
-        self.passes = []
-
-    def predict(self, texts):
-        self.passes.append(texts)
-        return list(texts)
-
-
 @pytest.mark.parametrize(
-    ("alike", "passes"), [(2, [["a", "b"], ["cc", "ddd"], ["eeee"]]), (0, [["a", "b", "cc", "ddd", "eeee"]])]
+    ("alike", "passes"),
+    [
+        (2, [["a", "b"], ["cc", "ddd"], ["eeee"]]),
+        (64, [["a", "b", "cc", "ddd", "eeee"]]),
+        (0, [["ddd", "a", "eeee", "b", "cc"]]),
+    ],
 )
-def test_prompts_of_similar_length_run_together_and_forecasts_keep_their_order(alike, passes):
-    model = Passes()
+def test_prompts_of_similar_length_run_together_and_forecasts_keep_their_order(alike, passes, monkeypatch):
+    ran = []
+
+    def run(_model, texts):
+        ran.append(texts)
+        return torch.tensor([[float(len(text))] * len(QUANTILES) for text in texts]), torch.zeros(len(texts))
+
+    monkeypatch.setattr(PredictorModel, "_run", run)
+    model = PredictorModel(None, None, 99, 10, alike)
     texts = ["ddd", "a", "eeee", "b", "cc"]
-    assert module.PlacedPredictor(model, alike).predict(texts) == texts
-    assert model.passes == passes
-    assert module.PlacedPredictor(model, alike).predict([]) == []
+    assert [forecast.tokens[0] for forecast in model.predict(texts)] == [len(text) for text in texts]
+    assert ran == passes and model.predict([]) == []

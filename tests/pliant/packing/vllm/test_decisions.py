@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,9 +15,174 @@ from pliant.packing.scheduling.journal import decode, encode, replay
 from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import FOREVER, Memory
 from pliant.packing.scheduling.scheduler import PackingScheduler
-from pliant.packing.vllm.decisions import Decisions, State
-from tests.fixtures.packing.deviating import DeviatingEngine, Deviations, Sequence
+from pliant.packing.vllm.decisions import Decisions, State, Step
 from tests.fixtures.packing.samples import policies, prompt, seeds
+
+
+@dataclass
+class Sequence:
+    """A request in the engine, which knows its limit and does not know its length."""
+
+    prompt: int
+    limit: int
+    length: int  # tokens that it generates
+    output: int = 0  # tokens that have come
+    computed: int = 0
+    coming: int = 0  # tokens on their way that count; 0 after a preemption, though they come yet
+    stale: int = 0  # tokens on their way from before a preemption
+
+    @property
+    def total(self) -> int:
+        return self.prompt + self.output + self.coming
+
+
+@dataclass(frozen=True)
+class Deviations:
+    """How often the engine does otherwise: shares of the admitted, or of the steps."""
+
+    refuse: float = 0.0
+    find: float = 0.0  # beginnings of prompts in the cache
+    chunk: float = 0.0  # a prompt is read in smaller pieces than there are tokens for
+    pause: float = 0.0  # steps without new requests and without a decision
+    reset: float = 0.0  # all running requests are preempted between two steps
+    ahead: int = 0  # steps that are scheduled before the tokens of the last one have come
+    short: int = 0  # pages fewer than the scheduler believes
+
+
+class DeviatingEngine:
+    """Runs requests by the decisions, and reports what it did. Raises AssertionError where the decisions cannot be."""
+
+    def __init__(self, decisions: Decisions, memory: Memory, deviations: Deviations, rng: np.random.Generator) -> None:
+        self._decisions, self._memory, self._deviations, self._rng = decisions, memory, deviations, rng
+        self._pages = memory.pages - deviations.short
+        self.requests: dict[str, Sequence] = {}
+        self.running: list[str] = []
+        self.ended: dict[str, str] = {}
+        self.preempted = 0
+        self._flying: deque[list[str]] = deque()  # who gets a token, by steps
+        self._held: dict[str, int] = {}  # pages of the running ones
+        self._late: list[str] = []
+
+    def step(self, now: float) -> None:
+        if self._rng.random() < self._deviations.pause:
+            self._run(Step((), (), {}, ()))
+            self._receive()
+            self._decisions.review(self.running, self._state)
+        elif self._rng.random() < self._deviations.reset:
+            names, self.running = self.running, []
+            self._preempt(names)
+            self._decisions.came_back(names, self._state)
+        step = self._decisions.decide(now)
+        self._decisions.scheduler.check()
+        stopped = {*step.preempted, *step.dropped}
+        self._preempt([name for name in self.running if name in stopped])
+        self.running = [name for name in self.running if name not in stopped]
+        self._late += step.dropped
+        place = {name: at for at, name in enumerate(step.reading)}
+        self.running.sort(key=lambda name: place.get(name, -1))
+        self._decisions.report(step, self.running, self._run(step), self._state)
+        self._receive()
+
+    def end(self, name: str, how: str) -> None:
+        """Remove a request, wherever it is."""
+        sequence = self.requests.pop(name)
+        if name in self.running:
+            self.running.remove(name)
+        self._held.pop(name, None)
+        self.ended[name] = how
+        self._decisions.end(name, sequence.output, how == "finished")
+
+    def _state(self, name: str) -> State:
+        return State(self.requests[name].computed, self.requests[name].total)
+
+    def _run(self, step: Step) -> dict[str, int]:
+        budget, tokens, before = self._memory.step_tokens, {}, self.preempted
+        for name in list(self.running):
+            wanted = min(self._wanted(name), budget) if name in self.running else 0
+            if wanted > 0 and self._make_room(name, wanted, tokens):
+                tokens[name] = wanted
+                budget -= wanted
+        if self.preempted == before:  # else there is no room for anybody
+            self._admit(step, tokens, budget)
+        assert sum(tokens.values()) <= self._memory.step_tokens
+        assert len(self.running) <= self._memory.sequences
+        self._flying.append([name for name, count in tokens.items() if self._compute(name, count)])
+        return tokens
+
+    def _admit(self, step: Step, tokens: dict[str, int], budget: int) -> None:
+        for name in step.admitted:
+            sequence = self.requests[name]
+            if sequence.stale or self._rng.random() < self._deviations.refuse:
+                continue
+            if self._rng.random() < self._deviations.find:
+                pages = (sequence.total - 1) // self._memory.page_tokens
+                sequence.computed = int(self._rng.integers(0, pages + 1)) * self._memory.page_tokens
+            wanted = min(self._wanted(name), budget)
+            if wanted <= 0 or len(self.running) == self._memory.sequences or not self._fits(name, wanted):
+                sequence.computed = 0
+                return
+            self.running.append(name)
+            tokens[name] = wanted
+            budget -= wanted
+            self._held[name] = self._memory.need(sequence.computed + wanted)
+
+    def _wanted(self, name: str) -> int:
+        sequence = self.requests[name]
+        if sequence.output + sequence.coming == sequence.limit and sequence.total - sequence.computed <= 1:
+            return 0  # its last token comes yet
+        wanted = sequence.total - sequence.computed
+        return int(self._rng.integers(1, wanted + 1)) if self._rng.random() < self._deviations.chunk else wanted
+
+    def _fits(self, name: str, tokens: int) -> bool:
+        needed = self._memory.need(self.requests[name].computed + tokens)
+        others = sum(held for other, held in self._held.items() if other != name)
+        return others + max(needed, self._held.get(name, 0)) <= self._pages
+
+    def _make_room(self, name: str, wanted: int, tokens: dict[str, int]) -> bool:
+        """Preempt the last one until there is room. Returns whether there is."""
+        while not self._fits(name, wanted):
+            last = self.running.pop()
+            assert last not in tokens, "those that got tokens stand before"
+            self._preempt([last])
+            self.preempted += 1
+            if last == name:
+                return False
+        self._held[name] = self._memory.need(self.requests[name].computed + wanted)
+        return True
+
+    def _preempt(self, names: list[str]) -> None:
+        for name in names:
+            sequence = self.requests[name]
+            sequence.stale += sequence.coming
+            sequence.coming = sequence.computed = 0
+            self._held.pop(name, None)
+
+    def _compute(self, name: str, count: int) -> bool:
+        """Return whether a token comes of it."""
+        sequence = self.requests[name]
+        sequence.computed += count
+        makes = sequence.computed == sequence.total
+        sequence.coming += makes
+        return makes
+
+    def _receive(self) -> None:
+        late, self._late = self._late, []
+        for name in late:
+            if name in self.requests:
+                self.end(name, "late")
+        while len(self._flying) > self._deviations.ahead:
+            for name in self._flying.popleft():
+                sequence = self.requests.get(name)
+                if sequence is None:
+                    continue  # aborted meanwhile
+                if sequence.stale:
+                    sequence.stale -= 1
+                else:
+                    sequence.coming -= 1
+                sequence.output += 1
+                if sequence.output == sequence.length:
+                    self.end(name, "finished")
+
 
 MOST = 4000  # steps
 WHIMS = st.builds(

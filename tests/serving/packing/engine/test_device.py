@@ -58,9 +58,9 @@ def test_it_predicts_quantiles_and_a_class_for_each_text_in_one_thread(published
     torch.set_num_threads(2)
     device = published_predictor()
     assert torch.get_num_threads() == 1
-    ((tokens, bucket), same, other), seconds = device.run(0, TEXTS)
-    assert len(tokens) == 8 and list(tokens) == sorted(tokens) and isinstance(bucket, int)
-    assert same == (pytest.approx(tokens), bucket) and other[0] != tokens
+    (one, same, other), seconds = device.run(0, TEXTS)
+    assert len(one.tokens) == 8 and list(one.tokens) == sorted(one.tokens) and isinstance(one.bucket, int)
+    assert (same.tokens, same.bucket) == (pytest.approx(one.tokens), one.bucket) and other.tokens != one.tokens
     assert seconds > 0
 
 

@@ -7,18 +7,18 @@ import threading
 import time
 from dataclasses import dataclass, field, replace
 
+from pliant.packing.scheduling.forecast import Forecast
 from pliant.serving.packing.engine import forecaster as module
 from pliant.serving.packing.engine.forecaster import (
     MAX_TEXTS,
     READ_CHARACTERS,
-    Forecast,
     Forecaster,
     ForecastLimits,
 )
 from tests.fixtures.packing.fakes import FakePredictor
 
 USUAL = (1.0,) * 8
-SAID = (2.0,) * 8, 5
+SAID = Forecast((2.0,) * 8, 5)
 
 
 @dataclass
@@ -67,7 +67,7 @@ def test_a_text_is_predicted_by_its_end():
         return say(texts)
 
     (told,) = forecasting(predict, lambda one, _: one.forecast(["a" * 10 + "b" * READ_CHARACTERS]))
-    assert (told.tokens, told.bucket, told.origin) == (*SAID, "predicted")
+    assert told == SAID and told.origin == "predicted"
     assert seen == ["b" * READ_CHARACTERS]
 
 

@@ -11,9 +11,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from prometheus_client import CollectorRegistry
 
 from pliant.packing.engine.submission import Sampling, Submission
+from pliant.packing.scheduling.forecast import Forecast
 from pliant.packing.scheduling.request import Prompt
 from pliant.serving.packing.engine.engine import InFlightOutput
-from pliant.serving.packing.engine.forecaster import Forecast
 from pliant.serving.packing.engine.metrics import PackingMetrics, add_generation, observation
 from pliant.serving.tracing.export import provider_of
 from pliant.serving.tracing.traced import Traced

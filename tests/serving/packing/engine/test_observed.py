@@ -34,7 +34,7 @@ def test_whole_outputs_are_kept_with_their_forecasts(tmp_path):
     assert path.stat().st_mode & 0o777 == 0o600, "its owner alone can read it"
     whole, cut, stopped = lines(path)
     assert (whole["prompt"], whole["finish"], whole["censored"]) == ("Tell me", "end", False)
-    assert (whole["forecast"], whole["bucket"], whole["prediction"]) == (list(SAID[0]), SAID[1], "predicted")
+    assert (whole["forecast"], whole["bucket"], whole["prediction"]) == (list(SAID.tokens), SAID.bucket, "predicted")
     assert len(whole["forecast"]) == len(QUANTILES)
     assert whole["prompt_tokens"] == cut["prompt_tokens"] + 2  # the template's
     assert all(read(path, 10))  # as the flow that retrains reads it
