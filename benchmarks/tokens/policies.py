@@ -70,8 +70,8 @@ SMALLEST = Setting(seeds=1, policies=("default", "otas"))
 def policies(context: Context) -> Measured:
     """Compare all policies with each other and with the bound."""
     with context.stage("policies in the simulator") as progress:
-        planned = jobs(context.choose(QUICK, FULL, SMALLEST))
-        rows = sorted(run_all(run, planned, os.cpu_count() or 1, progress), key=lambda row: (row.load, row.seed))
+        every = jobs(context.choose(QUICK, FULL, SMALLEST))
+        rows = sorted(run_all(run, every, os.cpu_count() or 1, progress), key=lambda row: (row.load, row.seed))
     lines = [
         (f"{load:g}x", *(f"{100 * share:.1f}" for policy in COLUMNS for share in [ratio(rows, policy, BOUND, load)]))
         for load in LOADS
