@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Generic, TypeVar
 
-from pliant import systems
 from pliant.errors import InputError, RegistryError
 from pliant.flows import config
 from pliant.flows.release import open_registry, retried
@@ -15,6 +13,7 @@ from pliant.flows.settings import Settings
 from pliant.registry import codec
 from pliant.registry.codec import Artifact
 from pliant.registry.mlflow_store import CHAMPION, MlflowRegistry
+from pliant.registry.names import prefix, system_of, task_of
 from pliant.registry.package import Published
 
 A = TypeVar("A", bound=Artifact)
@@ -26,11 +25,10 @@ RECORD = "pliant.record"
 
 @dataclass(frozen=True, slots=True)
 class Champion(Generic[A]):
-    """A task as it is served now: its artifact, and the version that holds it. `system`: whose flow published it."""
+    """A task as it is served now: its artifact, and the version that holds it."""
 
     artifact: A
     published: Published
-    system: str
 
     def record(self, kind: type[T]) -> T:
         """Return the `Record` of its version, which says how it was made.
@@ -53,22 +51,24 @@ class Champion(Generic[A]):
         return int(number)
 
     def _foreign(self, tag: str) -> RegistryError:
-        return RegistryError(f"{self.published.uri} was not published by the {self.system} flow: it has no tag {tag}")
+        system = system_of(self.published.name)
+        return RegistryError(f"{self.published.uri} was not published by the {system} flow: it has no tag {tag}")
 
 
-def load_champions(
-    registry: MlflowRegistry, system: str, kind: type[A], prefix: str, *excluded: str
-) -> dict[str, Champion[A]]:
-    """Return every task with a champion, by name; arguments as for `fetch_champions`."""
-    champions = fetch_champions(registry, kind, prefix, *excluded)
-    return {
-        published.name.removeprefix(prefix): Champion(artifact, published, system) for artifact, published in champions
-    }
+def load_champions(registry: MlflowRegistry, kind: type[A]) -> dict[str, Champion[A]]:
+    """Return the champion of every task of a system by name; nothing before the first release.
+
+    `kind`: the artifact that stands for a task, whose `KIND` begins with the system's name.
+    """
+    own = prefix(kind.KIND.partition("-")[0])
+    versions = retried(lambda: registry.versions(own) if registry.exists() else {})
+    tasks = {task: name for name in versions if (task := task_of(name)) is not None}
+    return {task: Champion(*fetch(registry, kind, name, versions[name])) for task, name in tasks.items()}
 
 
-def champion_artifacts(settings: Settings, system: str) -> dict[str, Any]:
-    """Return what is served now of a system, by task."""
-    champions = systems.system(system).part("flows", "champions").load_champions(open_registry(settings, system))
+def champion_artifacts(settings: Settings, kind: type[A]) -> dict[str, A]:
+    """Return what is served now of a system, by task; `kind`: as for `load_champions`."""
+    champions = load_champions(open_registry(settings, kind.KIND.partition("-")[0]), kind)
     return {name: champion.artifact for name, champion in champions.items()}
 
 
@@ -81,18 +81,6 @@ def fetch(
     """
     folder, published = retried(lambda: registry.fetch(name, which))
     return codec.load(kind, folder, digest or published.digest), published
-
-
-def fetch_champions(
-    registry: MlflowRegistry, kind: type[A], prefix: str, *excluded: str
-) -> Iterator[tuple[A, Published]]:
-    """Yield the champion of every model whose name begins with `prefix` and with none of `excluded`, by name.
-
-    Yields nothing before the first release.
-    """
-    for name, version in retried(lambda: registry.versions(prefix) if registry.exists() else {}).items():
-        if not name.startswith(excluded):
-            yield fetch(registry, kind, name, version)
 
 
 def record_to_json(record: Any) -> str:

@@ -3,7 +3,7 @@
 Of `pliant`, `training` and `profiling` whole modules count, with all that they import, wherever in them. Of the flows' own
 modules, which hold the code of many stages side by side, those functions, classes and values count that are reached. What
 is left out, and why, is `APART`. What annotations of functions name is not followed: they say nothing of what is done. What
-code does is compared as text, without comments, layout, docstrings and the names of local variables.
+code does is compared as text, without comments, layout and docstrings.
 """
 
 from __future__ import annotations
@@ -212,20 +212,10 @@ def _named(full: str) -> Iterator[str]:
 
 
 def code_of_tree(tree: ast.Module) -> str:
-    """Return what a module's statements do, as text: the variables that a function assigns are numbered in the order in
-    which they come, and parameters stay. Changes the tree."""
+    """Return what a module's statements do, as text. Takes docstrings out of the tree."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             node.body = [statement for statement in node.body if not is_text(statement)]
-    for function in _outermost_functions(tree):
-        nodes = list(ast.walk(function))
-        kept = {node.arg for node in nodes if isinstance(node, ast.arg)}
-        kept |= {name for node in nodes if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
-        names = [node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
-        numbers = {name: f"_{number}" for number, name in enumerate(dict.fromkeys(names)) if name not in kept}
-        for node in nodes:
-            if isinstance(node, ast.Name):
-                node.id = numbers.get(node.id, node.id)
     return ast.unparse(tree)
 
 
@@ -233,11 +223,3 @@ def is_text(statement: ast.stmt) -> bool:
     """Whether a statement is a docstring, or the text behind an attribute."""
     value = statement.value if isinstance(statement, ast.Expr) else None
     return isinstance(value, ast.Constant) and isinstance(value.value, str)
-
-
-def _outermost_functions(node: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield child
-        else:
-            yield from _outermost_functions(child)

@@ -92,10 +92,14 @@ def check_distinct(field: str, names: Sequence[str], wanted: str) -> None:
         raise InputError(field, ", ".join(names) or "empty", wanted)
 
 
-def check_name(field: str, name: str) -> None:
-    """Raise `InputError` for a name that cannot be part of a file's and a registered model's name."""
-    if not NAME.fullmatch(name):
-        raise InputError(field, repr(name), "letters, digits, '_', '-' and '.' (not in front)")
+def check_name(field: str, name: str, *taken: str) -> None:
+    """Raise `InputError` for a name that cannot be part of a file's and a registered model's name.
+
+    `taken`: what it may not begin with, as names of other models do.
+    """
+    if not NAME.fullmatch(name) or name.startswith(taken):
+        more = f", and not to begin with {' or '.join(taken)}" if taken else ""
+        raise InputError(field, repr(name), f"letters, digits, '_', '-' and '.' (not in front){more}")
 
 
 def read_file(path: Path) -> dict[str, Any]:

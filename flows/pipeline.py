@@ -27,12 +27,12 @@ from pliant.flows.gate import Judged
 from pliant.flows.progress import stage as bar
 from pliant.flows.release import OUTAGE_WAITS, Publication, Release, merged, open_registry, publication
 from pliant.flows.stage import A, Run, Stage, StageResult
-from pliant.flows.watch import deployments
 from pliant.flows.watch.notify import emit_champion
 from pliant.flows.watch.triggered import triggered
 from pliant.progress import Progress
 from pliant.registry.mlflow_store import MlflowRegistry
 from pliant.registry.store import FolderStore
+from pliant.settings import FlowSettings
 from pliant.training.linear import LinearComparison
 
 
@@ -267,7 +267,7 @@ def system_flow(name: str, system: str) -> Callable[[Callable[P, dict[str, Any]]
     """A flow that releases a system; its parameter `reason` says why an alarm started it (flows/watch/triggered.py)."""
 
     def decorate(function: Callable[P, dict[str, Any]]) -> Flow[P, dict[str, Any]]:
-        seconds = deployments.read_limits().flow
+        seconds = 3600 * FlowSettings.read().flow_hours
         return flow(name=name, validate_parameters=True, timeout_seconds=seconds)(triggered(system, function))
 
     return decorate
@@ -275,15 +275,14 @@ def system_flow(name: str, system: str) -> Callable[[Callable[P, dict[str, Any]]
 
 def limited_task(name: str, **more: Any) -> Callable[[Callable[P, T]], Task[P, T]]:
     """A task with a time limit. Prefect keeps no result of it: what a stage makes is in the store."""
-    return task(
-        name=name, timeout_seconds=deployments.read_limits().task, cache_policy=NO_CACHE, persist_result=False, **more
-    )
+    seconds = 3600 * FlowSettings.read().task_hours
+    return task(name=name, timeout_seconds=seconds, cache_policy=NO_CACHE, persist_result=False, **more)
 
 
-def publish_task(name: str = "publish") -> Callable[[Callable[P, T]], Task[P, T]]:
+def publish_task() -> Callable[[Callable[P, T]], Task[P, T]]:
     """A task that writes to the registry, and is tried again where that is busy, or away for less than a minute or so."""
     waits = list(OUTAGE_WAITS)
-    return limited_task(name, retries=len(waits), retry_delay_seconds=waits, retry_condition_fn=is_transient)
+    return limited_task("publish", retries=len(waits), retry_delay_seconds=waits, retry_condition_fn=is_transient)
 
 
 def is_transient(task: Any, run: Any, state: Any) -> bool:

@@ -27,13 +27,14 @@ from pliant.registry.store import FolderStore
 
 @dataclass(frozen=True, slots=True)
 class Profiled:
-    """What was measured anew. `package`: of the artifact, given its folder; `table` and `sentences` are shown to people;
-    `log` writes what else the run in MLflow is to hold.
+    """What was measured anew. `package`: of the artifact, given its folder; a table of `rows` under a `title`, and
+    `sentences`, are shown to people; `log` writes what else the run in MLflow is to hold.
     """
 
     artifact: Artifact
     package: Callable[[Path], Package]
-    table: Table
+    title: str
+    rows: Sequence[Mapping[str, object]]
     sentences: Sequence[str]
     log: Callable[[Run], None] | None = None
 
@@ -85,8 +86,10 @@ def publish(system: str, name: str, profiled: Profiled) -> int:
     package = profiled.package(store.path(key))
     tags = {"git_commit": commit()}
     version = publish_champion(open_registry(project, system), f"{system} profile", package, tags, profiled.log)
-    console = Console()
-    console.print(profiled.table)
+    console, table = Console(), Table(*next(iter(profiled.rows), ()), title=profiled.title)
+    for row in profiled.rows:
+        table.add_row(*(f"{value:.4g}" if isinstance(value, float) else str(value) for value in row.values()))
+    console.print(table)
     for sentence in profiled.sentences:
         console.print(sentence)
     console.print(f"Published as version {version} of {package.name}, now champion.")

@@ -23,6 +23,7 @@ from pliant.flows.settings import Settings
 from pliant.progress import Progress
 from pliant.registry import mlflow_retention
 from pliant.registry.codec import DIGESTS
+from pliant.registry.folder import size_of
 from pliant.registry.mlflow_store import MlflowRegistry
 from pliant.registry.names import prefix
 from pliant.settings import FlowSettings
@@ -123,9 +124,3 @@ def _stored(root: Path, keep: FlowSettings) -> Iterator[Item]:
 def _folder(path: Path, reason: str) -> Item:
     remove = partial(shutil.rmtree, path) if path.is_dir() else partial(path.unlink, missing_ok=True)
     return Item(str(path), size_of(path), reason, remove)
-
-
-def size_of(path: Path) -> int:
-    """Return the bytes of a file, or of all files below a folder."""
-    files = path.rglob("*") if path.is_dir() else (path,)
-    return sum(file.stat().st_size for file in files if file.is_file())

@@ -22,7 +22,7 @@ from pliant.flows.settings import Settings
 from pliant.jsonl import open_log
 
 HOST = "127.0.0.1"
-START_SECONDS = 90.0
+START_SECONDS, STOP_SECONDS = 90.0, 10.0
 
 
 def free_port(preferred: int = 0) -> int:
@@ -97,12 +97,12 @@ def _answers(health: str) -> bool:
     return False
 
 
-def stop(process: subprocess.Popen[bytes], within: float = 10.0) -> int:
+def stop(process: subprocess.Popen[bytes]) -> int:
     """Send SIGTERM, then SIGKILL to what is left of its process group; return the exit status."""
     if process.poll() is None:
         process.send_signal(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(within)
+            process.wait(STOP_SECONDS)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     return process.wait()

@@ -2,7 +2,7 @@
 
 A stage's result is kept in the store under a key of all that it depends on, so it is made once, and again where it has gone.
 That is config, data, and the code that makes the result (flows/closure.py): the function that does it and whatever it
-reaches, without comments, docstrings and the names of local variables, which change nothing of the result. Knows no Prefect:
+reaches, without comments and docstrings, which change nothing of the result. Knows no Prefect:
 flows/pipeline.py makes a task of a stage.
 """
 
@@ -146,6 +146,11 @@ def _results(value: Any) -> Iterator[StageResult[Any]]:
             yield from _results(each)
 
 
+def digest_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def contents(address: str) -> Iterator[str]:
     """Yield the digests of the files of a `path:` model, which may change under their names, and of its parts' settings
     and further chat templates.
@@ -156,5 +161,4 @@ def contents(address: str) -> Iterator[str]:
         return
     within = (*folder.glob("*/config.json"), *folder.glob("*/*.jinja"))
     for path in sorted(path for path in (*folder.iterdir(), *within) if path.is_file()):
-        with path.open("rb") as file:
-            yield f"{path.relative_to(folder).as_posix()} {hashlib.file_digest(file, 'sha256').hexdigest()}"
+        yield f"{path.relative_to(folder).as_posix()} {digest_of(path)}"

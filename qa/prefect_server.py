@@ -41,7 +41,7 @@ deployments.prepare()
 for name, flow in deployments.nightly_flows().items():
     if name in parameters:
         deployments.deploy(flow, parameters[name])
-automations.install(deployments.read_limits().flow, prefix=automations.ALARM_PREFIX)
+automations.install(prefix=automations.ALARM_PREFIX)
 """
 SCHEDULE = """
 import sys

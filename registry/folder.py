@@ -61,6 +61,12 @@ def sync_tree(folder: Path) -> None:
         raise RegistryError(f"{folder} cannot be written to the disk: {error.strerror or error}") from error
 
 
+def size_of(path: Path) -> int:
+    """Return the bytes of a file, or of all files below a folder; 0 where there is nothing."""
+    files = path.rglob("*") if path.is_dir() else (path,)
+    return sum(file.stat().st_size for file in files if file.is_file())
+
+
 @contextmanager
 def _drafted(folder: Path, files: Mapping[str, bytes]) -> Iterator[Path]:
     """Give a folder that holds `files`, to be renamed to `folder`. Raises `RegistryError` if the disk refuses."""

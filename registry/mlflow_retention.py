@@ -12,11 +12,10 @@ import time
 from collections.abc import Iterator, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
-from pliant.registry.mlflow_client import DIGEST, all_pages, find_versions, is_local, unless_missing
+from pliant.registry.folder import size_of
+from pliant.registry.mlflow_client import DIGEST, all_pages, find_versions, is_local, local_folder, unless_missing
 from pliant.registry.mlflow_store import MlflowRegistry
 from pliant.registry.names import release, system_of
 from pliant.registry.releases import FORMER, NOTES
@@ -177,7 +176,4 @@ def _remove_files(address: str) -> None:
 
 
 def _size(address: str | None) -> int:
-    if not address or not is_local(address):
-        return 0
-    folder = Path(unquote(urlsplit(address).path))
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else 0
+    return size_of(local_folder(address)) if address and is_local(address) else 0

@@ -15,7 +15,7 @@ import logging
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -235,21 +235,20 @@ class MlflowRegistry:
         self,
         changes: Mapping[str, int],
         run: Run | None = None,
-        without: Collection[str] = (),
         about: str = "",
         kept: Mapping[str, str] = NOTHING,
     ) -> RegistryRelease:
         """Release these versions with all others of their system, and return the release that is served from now on.
 
         All or nothing, by one write; then the models' own aliases follow, in the order of `changes`. A release that
-        somebody else commits meanwhile is built upon, never mixed with this one. `without`: models left out from now on;
-        `about` is for people, in Markdown; `kept`: the configurations that made the changes, where they are known. Raises
-        `RegistryError`; then the former release is served, or, if only aliases are behind, this one.
+        somebody else commits meanwhile is built upon, never mixed with this one. `about` is for people, in Markdown;
+        `kept`: the configurations that made the changes, where they are known. Raises `RegistryError`; then the former
+        release is served, or, if only aliases are behind, this one.
         """
-        (system,) = {str(system_of(name)) for name in (*changes, *without)}
+        (system,) = {str(system_of(name)) for name in changes}
         with self.asking(f"{system} could not be released") as client, self.locked(system) as check:
             present = self.release(system)
-            wanted = replace(self.successor(system, present, changes, without, run, kept), since=now_text())
+            wanted = replace(self.successor(system, present, changes, run, kept), since=now_text())
             if present is None or wanted.versions != present.versions:
                 present = self._write(replace(wanted, about=about or of_release("", {}, wanted.former)), present, check)
             elif wanted.configurations != present.configurations:
@@ -278,7 +277,7 @@ class MlflowRegistry:
         """
         (system,) = {str(system_of(name)) for name in changes}
         with self.asking(f"{system} could not be released") as client, self.locked(system):
-            wanted = self.successor(system, self.release(system), changes, run=run, kept=kept)
+            wanted = self.successor(system, self.release(system), changes, run, kept)
             former = self.release(system, CHALLENGER)
             if former is not None and (former.former, former.versions) == (wanted.former, wanted.versions):
                 return former
@@ -288,7 +287,7 @@ class MlflowRegistry:
             # One that is just the same is of a process that was ended before it moved the alias.
             if proposed is None or (proposed.former, proposed.versions, proposed.state) != sought:
                 wanted = replace(wanted, since=now_text(), state=state, reason=reason, about=about)
-                proposed = replace(wanted, number=releases.write(client, wanted, ensure_model))
+                proposed = replace(wanted, number=releases.write(client, wanted))
             client.set_registered_model_alias(release_model(system), CHALLENGER, str(proposed.number))
             return proposed
 
@@ -334,15 +333,14 @@ class MlflowRegistry:
         system: str,
         present: RegistryRelease | None,
         changes: Mapping[str, int],
-        without: Collection[str] = (),
-        run: Run | None = None,
-        kept: Mapping[str, str] = NOTHING,
+        run: Run | None,
+        kept: Mapping[str, str],
     ) -> RegistryRelease:
         """Return the release that follows `present`, checked to have all its versions, signed. It has no number yet."""
         versions = dict(self.aliases(models_of(system)) if present is None else present.versions)
         digests: dict[str, str] = {}
         for name, number in list((versions | dict(changes)).items()):
-            version = None if name in without else find_version(self.connect(), name, number)
+            version = find_version(self.connect(), name, number)
             if version is not None:
                 published = published_of(version)
                 self.check_signed(published)
@@ -363,7 +361,7 @@ class MlflowRegistry:
     def _write(self, wanted: RegistryRelease, present: RegistryRelease | None, check: Check) -> RegistryRelease:
         """Write the release and commit it, unless another publisher was faster. Raises `RegistryError`."""
         client, name = self.connect(), release_model(wanted.system)
-        number = releases.write(client, wanted, ensure_model)
+        number = releases.write(client, wanted)
         now = self.release(wanted.system)
         if (now.number if now else None) != (present.number if present else None):
             raise RegistryError(f"another publisher released {wanted.system} meanwhile: run it again, on top of that")
@@ -374,25 +372,19 @@ class MlflowRegistry:
         return replace(wanted, number=number)
 
     def show_release(self, released: RegistryRelease, first: Iterable[str] = ()) -> None:
-        """Let the models' own aliases, and what versions say of being served, follow the release; those of `first` first."""
+        """Let the models' own aliases follow the release; those of `first` first."""
         aliased = self.aliases(models_of(released.system))
         for name in dict.fromkeys([*first, *released.versions]):
             number = released.versions.get(name)
-            if number is not None and aliased.get(name) == number:
-                releases.confirm(self.connect(), name, number, released.number)
-            elif number is not None:
-                self._point(name, number, CHAMPION, released.number)
-        for name in aliased.keys() - released.versions.keys():
-            releases.leave(self.connect(), name, aliased[name], None, released.number)
+            if number is not None and aliased.get(name) != number:
+                self._point(name, number, CHAMPION)
 
-    def _point(self, name: str, version: int, alias: str, release: int | None = None) -> None:
+    def _point(self, name: str, version: int, alias: str) -> None:
         now = self.aliased(name, alias)
         if now is not None and now.version == version:
             return
         self._numbered(name, version)
         with self.asking(f"{name} version {version} could not be promoted") as client:
-            if alias == CHAMPION:
-                releases.take_up(client, name, version, now.version if now else None, release)
             if now is not None and alias == CHAMPION:
                 client.set_registered_model_alias(name, PREVIOUS, str(now.version))
             client.set_registered_model_alias(name, alias, str(version))
@@ -482,18 +474,14 @@ class Run:
         with registry_errors(self.uri, f"{name} could not be logged"):
             self.client.log_dict(self.id, dict(values), f"{name}.json")
 
-    def text(self, file: str, text: str) -> None:
-        with registry_errors(self.uri, f"{file} could not be logged"):
-            self.client.log_text(self.id, text, file)
-
-    def dataset(self, name: str, fingerprint: str, source: str, context: str = "training") -> None:
+    def dataset(self, name: str, fingerprint: str, source: str) -> None:
         """Log the name of a data set of the run. MLflow keeps 36 characters of a digest; the whole is in the profile."""
         from mlflow.entities import Dataset, DatasetInput, InputTag
 
         where, profile = json.dumps({"uri": source}), json.dumps({"fingerprint": fingerprint})
         dataset = Dataset(name, fingerprint[:36], "local", where, profile=profile)
         with registry_errors(self.uri, f"data set {name} could not be logged"):
-            self.client.log_inputs(self.id, [DatasetInput(dataset, [InputTag("mlflow.data.context", context)])])
+            self.client.log_inputs(self.id, [DatasetInput(dataset, [InputTag("mlflow.data.context", "training")])])
 
     def end(self, status: str) -> None:
         with registry_errors(self.uri, "the run could not be ended"):
@@ -533,9 +521,7 @@ def log_model(run: Run, package: Package, tags: Mapping[str, str]) -> Any:
             signature=ModelSignature(*schemas),
             input_example=(inputs, dict(package.options)) if package.options else inputs,
             model_config=dict(package.config),
-            pip_requirements=[
-                f"{name}=={installed(name).partition('+')[0]}" for name in (*needed(kind), *package.requires)
-            ],
+            pip_requirements=[f"{name}=={installed(name).partition('+')[0]}" for name in needed(kind)],
         )
         run.client.log_model_artifacts(logged.model_id, str(Path(temporary, "model")))
     if is_local(logged.artifact_location):  # elsewhere the store's answer says that it has the files

@@ -50,7 +50,6 @@ class Package:
     params: Mapping[str, object] = field(default_factory=dict)
     metrics: Mapping[str, float] = field(default_factory=dict)
     tags: Mapping[str, object] = field(default_factory=dict)  # of the version: pliant.data, pliant.git_commit, ...
-    requires: tuple[str, ...] = ()  # distributions besides those that its system's models need (see `needed`)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,20 +8,20 @@ who look at them in MLflow) can be written again at any time.
 
 A release that is not served may be on trial (aliases `challenger`, `shadow`, `canary`), and one that was served may have
 been taken back. Its tags say since when it is in its state, and why. What MLflow's pages say of versions and releases (data,
-metrics, the gate's table, from and until when they are served) names no version that anything is loaded by.
+metrics, the gate's table) names no version that anything is loaded by.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
 from pliant.errors import ArtifactError, RegistryError
-from pliant.registry.mlflow_client import find_version
+from pliant.registry.mlflow_client import ensure_model
 from pliant.registry.names import release as release_model
 from pliant.registry.package import Package, Published
 
@@ -41,9 +41,6 @@ ABOUT = "Releases of {system}: each names the versions that are served together.
 
 ROWS = 24  # of a table; more are named by their number alone
 DATA, COMMIT = "pliant.data", "pliant.git_commit"
-NOT_YET, SERVED, UNTIL = "Not served yet.", "Served since ", "Served until "
-# The last two were written by earlier versions of Pliant.
-_STANDINGS = (NOT_YET, SERVED, UNTIL, "The first champion is still to come.", "Descends from version ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,10 +161,10 @@ class ReleaseView:
         self.registry.discard(folder)
 
 
-def write(client: Any, wanted: RegistryRelease, ensure: Callable[[Any, str, str], None]) -> int:
+def write(client: Any, wanted: RegistryRelease) -> int:
     """Write a release that nobody sees yet, and return its number."""
     name = release_model(wanted.system)
-    ensure(client, name, ABOUT.format(system=wanted.system))
+    ensure_model(client, name, ABOUT.format(system=wanted.system))
     version = client.create_model_version(
         name, wanted.source, run_id=wanted.run, tags=to_tags(wanted), description=wanted.about or None
     )
@@ -180,19 +177,15 @@ def now_text() -> str:
 
 
 def of_version(package: Package, champion: int | None) -> str:
-    """Return the description of a new version. `champion`: the version of the same model that is served meanwhile.
-
-    Its first line says whether it is served, and is written anew whenever that changes.
-    """
+    """Return the description of a new version. `champion`: the version of the same model that is served meanwhile."""
     tags = package.tags
     facts = [
         f"Made while version {champion} was served." if champion else "Made before any version was served.",
         f"Data: `{tags[DATA]}`." if tags.get(DATA) else "",
         f"Commit: `{tags[COMMIT]}`." if tags.get(COMMIT) else "",
     ]
-    lines = [NOT_YET, *(fact for fact in facts if fact)]
     rows = [(name, figure(value)) for name, value in package.metrics.items()]
-    return "\n".join([*lines, *table(("metric", "value"), rows)])
+    return "\n".join([*filter(None, facts), *table(("metric", "value"), rows)])
 
 
 def of_release(reason: str, gate: Mapping[str, Any], former: int | None) -> str:
@@ -246,36 +239,6 @@ def _numbers(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         yield name, value
 
 
-def take_up(client: Any, name: str, number: int, instead_of: int | None, release: int | None) -> None:
-    """Say of version `number` that it is served from now on, and of the version before it that it is so no more.
-
-    `release`: the number of the first release that serves it, if there is one.
-    """
-    if instead_of is not None:
-        leave(client, name, instead_of, number, release)
-    _say(client, name, number, f"{SERVED}{_now()}{_of(release)}.")
-
-
-def confirm(client: Any, name: str, number: int, release: int) -> None:
-    """Say of version `number` that it is served where it does not: it was left out, or is of an earlier Pliant."""
-    version = find_version(client, name, number)
-    said = (version.description or "") if version is not None else ""
-    if version is not None and not said.startswith(SERVED):
-        since = _of(release) if said.startswith(UNTIL) else " or earlier"
-        _say(client, name, number, f"{SERVED}{_now()}{since}.")
-
-
-def leave(client: Any, name: str, number: int, instead: int | None, release: int | None) -> None:
-    """Say of version `number` that it is not served any more, unless it says so already.
-
-    `instead`: the version that took its place, None without one.
-    """
-    version = find_version(client, name, number)
-    if version is not None and (instead is not None or (version.description or "").startswith(SERVED)):
-        how = f"when version {instead} took its place" if instead else "when it was left out"
-        _say(client, name, number, f"{UNTIL}{_now()}, {how}{_of(release)}.")
-
-
 def note(client: Any, release: RegistryRelease, state: str, reason: str) -> None:
     """Write on a release in which state it is since now, and why. An empty state is that of the champion.
 
@@ -283,22 +246,3 @@ def note(client: Any, release: RegistryRelease, state: str, reason: str) -> None
     """
     for tag, value in ((REASON, reason), (SINCE, now_text()), (STATE, state)):
         client.set_model_version_tag(release_model(release.system), str(release.number), tag, value)
-
-
-def _say(client: Any, name: str, number: int, sentence: str) -> None:
-    """Put the sentence about whether a version is served in the place of the one before, as its first line."""
-    version = find_version(client, name, number)
-    if version is not None:
-        description = version.description or ""
-        first, _, rest = description.partition("\n")
-        kept = rest if first.startswith(_STANDINGS) else description
-        client.update_model_version(name, str(number), "\n".join(part for part in (sentence, kept) if part))
-
-
-def _now() -> str:
-    text = now_text()
-    return f"{text[:10]} {text[11:16]} UTC"
-
-
-def _of(release: int | None) -> str:
-    return f" (release {release})" if release else ""

@@ -73,7 +73,7 @@ def lead(compared: Compared) -> float:
 
 def demo(project: Settings, console: Console) -> Comparison:
     """Print the comparison and point at the picture. Raises `RegistryError` without a champion on the embedded corpus."""
-    artifacts = champions.champion_artifacts(project, "bins")
+    artifacts = champions.champion_artifacts(project, Bins)
     bins = next((each for name, each in artifacts.items() if name in docstrings.TASKS), None)
     if bins is None:
         missing = "the registry holds no champion of the bins system on an embedded corpus"

@@ -19,11 +19,12 @@ from pliant.benchmarks import places
 from pliant.benchmarks.baselines.model import Artifact
 from pliant.benchmarks.baselines.text_model import TextSpec
 from pliant.benchmarks.bins.requests import TASK
-from pliant.bins.artifact import Encoder
+from pliant.bins.artifact import Bins, Encoder
 from pliant.bins.runtimes.cache import cache_folder
 from pliant.errors import PliantError
 from pliant.flows import settings
 from pliant.flows.bins import champions as bins_champions
+from pliant.flows.champions import load_champions
 from pliant.flows.release import open_registry
 from pliant.precision import FLOAT32
 from pliant.registry.names import BINS_ENCODER
@@ -65,7 +66,7 @@ def prepared(lengths: NDArray[np.int32], slo: float = 0.15) -> Served:
         said = (ended.stderr.strip().splitlines() or ["nothing"])[-1]
         raise PliantError(f"the flow that prepares {TASK} ended with status {ended.returncode}: {said}")
     registry = open_registry(project, "bins")
-    live = bins_champions.load_champions(registry)[TASK]
+    live = load_champions(registry, Bins)[TASK]
     encoder, version = bins_champions.fetch_encoder(registry, live)
     fetched, published = registry.fetch(BINS_ENCODER + TASK, version)
     compiled = cache_folder(project.home, live.artifact.encoder, live.artifact.device_class)

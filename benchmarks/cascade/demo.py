@@ -198,7 +198,7 @@ def form(candidate: str, levels: Sequence[str]) -> Form:
 
 def live_cascade() -> tuple[Cascade, TextData]:
     """Return the champion of the first embedded task, and its data. Raises `RegistryError` without one."""
-    champions = champion_artifacts(settings.read(), "cascade")
+    champions = champion_artifacts(settings.read(), Cascade)
     for cascade in champions.values():
         for task in docstrings.TASKS:
             data = docstrings.load(task, cascade.task)

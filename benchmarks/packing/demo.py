@@ -112,7 +112,7 @@ def demo(project: Settings, console: Console) -> Comparison:
     # Imported late: Prefect reads its settings at import, and `with_prefect` prepares them.
     from pliant.flows.progress import stage
 
-    served: list[Packing] = list(champions.champion_artifacts(project, "packing").values())
+    served = list(champions.champion_artifacts(project, Packing).values())
     if not served:
         raise RegistryError("the registry holds no champion of the packing system: run `pliant train packing` first")
     with stage("packing: chats in turns") as progress:

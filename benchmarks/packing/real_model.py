@@ -22,10 +22,11 @@ from pliant.benchmarks.packing.turns import Contender, Row, serve
 from pliant.benchmarks.places import ALPACA
 from pliant.benchmarks.results import Target
 from pliant.flows import settings
-from pliant.flows.packing.champions import fetch_generator, fetch_predictor, load_champions
+from pliant.flows.champions import load_champions
+from pliant.flows.packing.champions import fetch_generator, fetch_predictor
 from pliant.flows.packing.stages import rendered
 from pliant.flows.release import open_registry
-from pliant.packing.artifact import Generator, Predictor
+from pliant.packing.artifact import Generator, Packing, Predictor
 from pliant.packing.engine.complete import complete
 from pliant.packing.engine.model import PredictorModel, tokenizer_of
 from pliant.packing.engine.submission import Submission
@@ -88,13 +89,13 @@ def missing() -> str:
     """Return what is missing to measure this; empty if nothing is."""
     if reason := places.missing(ALPACA):
         return reason
-    return "" if NAME in load_champions(_registry()) else MISSING
+    return "" if NAME in load_champions(_registry(), Packing) else MISSING
 
 
 def predictor() -> Predictor | None:
     """Return the champion's predictor of the model's lengths; None without a champion."""
     registry = _registry()
-    champion = load_champions(registry).get(NAME)
+    champion = load_champions(registry, Packing).get(NAME)
     return None if champion is None else fetch_predictor(registry, champion)
 
 
@@ -105,7 +106,7 @@ def measure(progress: Progress = silent) -> tuple[list[Row], float, Predictor]:
     """
     torch.set_num_threads(1)
     registry = _registry()
-    champion = load_champions(registry)[NAME]
+    champion = load_champions(registry, Packing)[NAME]
     generator, trained = fetch_generator(registry, champion), fetch_predictor(registry, champion)
     texts, encoded = _prompts(generator, TOGETHER + LATER)
     completions = complete(generator, encoded, MEMORY, LIMIT, progress=share(progress, 0, 25))

@@ -50,7 +50,7 @@ def run(args: Namespace) -> None:
     """`pliant simulate bins`: print a table, one line a scheme. Raises `InputError`; without a champion `RegistryError`."""
     project = settings.read()
     settings.prepare(project)
-    streams = list(champion_artifacts(project, "bins").values())
+    streams = list(champion_artifacts(project, Bins).values())
     if not streams:
         raise RegistryError("the registry holds no champion of the bins system: run `pliant train bins` first")
     dispatch = args.dispatch or DEFAULT

@@ -26,7 +26,8 @@ from pliant.cascade.simulated import (
 from pliant.cli import loads
 from pliant.errors import InputError, RegistryError
 from pliant.flows import settings
-from pliant.flows.cascade.champions import load_champions, outputs_on_test
+from pliant.flows.cascade.champions import outputs_on_test
+from pliant.flows.champions import load_champions
 from pliant.flows.release import open_registry
 from pliant.protocol import Request
 from pliant.registry.store import FolderStore
@@ -49,7 +50,7 @@ def run(args: Namespace) -> None:
     """
     project = settings.read()
     settings.prepare(project)
-    tasks = load_champions(open_registry(project, "cascade"))
+    tasks = load_champions(open_registry(project, "cascade"), Cascade)
     if not tasks:
         raise RegistryError("the registry holds no champion of the cascade system: run `pliant train cascade` first")
     for champion in tasks.values():

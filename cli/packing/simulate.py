@@ -18,6 +18,7 @@ from rich.table import Column, Table
 from pliant.cli import loads
 from pliant.errors import InputError, RegistryError
 from pliant.flows import settings
+from pliant.flows.champions import load_champions
 from pliant.flows.packing import champions
 from pliant.flows.release import open_registry
 from pliant.packing.artifact import Packing
@@ -47,7 +48,7 @@ def run(args: Namespace) -> None:
     project = settings.read()
     settings.prepare(project)
     registry = open_registry(project, "packing")
-    models = champions.load_champions(registry)
+    models = load_champions(registry, Packing)
     if not models:
         raise RegistryError("the registry holds no champion of the packing system: run `pliant train packing` first")
     for champion in models.values():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,11 +16,11 @@ from fifth.scheduler import simulated
 from pliant.cli import loads
 from pliant.errors import InputError
 from pliant.flows import settings
-from pliant.flows.champions import load_champions
+from pliant.flows.champions import champion_artifacts
 from pliant.flows.config import configured_class
 from pliant.flows.gate import FIRST, Judged, judged, rejection
 from pliant.flows.pipeline import Pipeline
-from pliant.flows.release import Publication, open_registry
+from pliant.flows.release import Publication
 from pliant.flows.stage import Notes, Stage, StageResult
 from pliant.latency import LatencyTable
 from pliant.profiling.timer import TimerConfig, measure
@@ -85,7 +85,7 @@ class WordsPipeline(Pipeline[WordsConfig, TextData, Trained, Task]):
         return Trained(unit.name, self.run(TASK, self.config, unit))
 
     def sides(self, results: Sequence[Trained]) -> Iterator[tuple[Task | None, Task]]:
-        champions = champions_of()
+        champions = champion_artifacts(settings.read(), Task)
         return ((champions.get(result.name), result.task.load()) for result in results)
 
     def register(self, published: Publication, result: Trained) -> list[str]:
@@ -95,18 +95,13 @@ class WordsPipeline(Pipeline[WordsConfig, TextData, Trained, Task]):
         return [name]
 
 
-def champions_of() -> Mapping[str, Task]:
-    champions = load_champions(open_registry(settings.read(), "words"), "words", Task, MODEL)
-    return {name: champion.artifact for name, champion in champions.items()}
-
-
 def run(args: Namespace) -> None:
     """`pliant simulate words`: a load on the champions' profiles, in virtual time."""
     load = "poisson:1000:5" if args.load == "reference" else args.load
     rng = np.random.default_rng(args.seed)
     if (times := loads.drawn(load, 1_000_000, rng)) is None:
         raise InputError("--load", load, "poisson:RATE:SECONDS or bursty:RATE:SECONDS")
-    for name, task in champions_of().items():
+    for name, task in champion_artifacts(settings.read(), Task).items():
         offered = requests(times, [RequestKind(name, 0.1, 1.0)], rng)
         result = simulated(task, offered, args.seed)
         Console().print(

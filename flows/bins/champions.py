@@ -9,7 +9,6 @@ from pathlib import Path
 
 from pliant.bins.artifact import Bins, Encoder
 from pliant.bins.runtimes.cache import cache_folder
-from pliant.flows import champions
 from pliant.flows.bins.config import EdgesConfig, EngineConfig
 from pliant.flows.champions import Champion, fetch
 from pliant.flows.release import TRAINING, retried
@@ -44,11 +43,6 @@ class Score:
 
     accuracy: float
     data: str  # fingerprint
-
-
-def load_champions(registry: MlflowRegistry) -> dict[str, Champion[Bins]]:
-    """Return every stream with a champion, by name; nothing before the first release."""
-    return champions.load_champions(registry, "bins", Bins, BINS_PREFIX, BINS_ENCODER)
 
 
 def fetch_encoder(registry: MlflowRegistry, champion: Champion[Bins]) -> tuple[Encoder, int]:

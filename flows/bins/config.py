@@ -54,7 +54,8 @@ class StreamConfig:
             scheme, _, rest = source.partition(":")
             if source != DATA and (scheme not in ("journal", "parquet") or not rest):
                 raise InputError("lengths", source or "empty", "data, journal:PATH or parquet:PATH[:COLUMN]")
-        check_name(self.name)
+        if self.name is not None:
+            config.check_name("name of a stream", self.name, ENCODER)
 
     @property
     def needs_data(self) -> bool:
@@ -64,14 +65,8 @@ class StreamConfig:
         """Return the stream's name, given its data's name. Raises `InputError`."""
         name = self.name or (data if self.encoder == EMBEDDED else None)
         name = name or re.sub(r"[^\w.-]", "-", re.split(r"[:/]", self.encoder.rstrip("/"))[-1])
-        check_name(name)
+        config.check_name("name of a stream", name, ENCODER)
         return name
-
-
-def check_name(name: str | None) -> None:
-    if name is not None and (not config.NAME.fullmatch(name) or name.startswith(ENCODER)):
-        wanted = f"letters, digits, '_', '-' and '.' (not in front), and not to begin with {ENCODER}"
-        raise InputError("name of a stream", repr(name), wanted)
 
 
 @dataclass(frozen=True, slots=True)

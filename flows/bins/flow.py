@@ -6,16 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pliant.bins.artifact import Bins
 from pliant.bins.runtimes.cache import cache_folder, verify
 from pliant.errors import ArtifactError
 from pliant.flows import settings
 from pliant.flows.arithmetic import half_of
-from pliant.flows.bins import publish
-from pliant.flows.bins.champions import Score, fetch_score, load_champions
+from pliant.flows.bins import plan, publish
+from pliant.flows.bins.champions import Score, fetch_score
 from pliant.flows.bins.config import BinsFlowConfig
 from pliant.flows.bins.gate import Candidate, judge
-from pliant.flows.bins.plan import Weighed, describe
+from pliant.flows.bins.plan import Weighed
 from pliant.flows.bins.stages import BINS, ENCODER, LATENCIES, LENGTHS, Stream, StreamResults, load_streams
+from pliant.flows.champions import load_champions
 from pliant.flows.gate import to_markdown
 from pliant.flows.pipeline import Compared, Pipeline, Shown, Verdicts
 from pliant.flows.release import Publication
@@ -58,7 +60,7 @@ class BinsPipeline(Pipeline[BinsFlowConfig, Stream, StreamResults, Candidate]):
         return [(f"the encoder of {result.name}", unit.config.data, result.linear)] if result.linear else []
 
     def sides(self, results: Sequence[StreamResults]) -> Iterator[tuple[Candidate | None, Candidate]]:
-        registry, champions = self.registry, load_champions(self.registry)
+        registry, champions = self.registry, load_champions(self.registry, Bins)
         for result in results:
             champion, score = champions.get(result.name), result.noted("score")
             present = Candidate(champion.artifact, fetch_score(registry, champion)) if champion else None
@@ -75,25 +77,15 @@ class BinsPipeline(Pipeline[BinsFlowConfig, Stream, StreamResults, Candidate]):
         return publish.register(published, self.config, result)
 
     def tables(self, results: Sequence[StreamResults]) -> list[Shown]:
-        rows = [
-            {
-                "stream": result.name,
-                "tokens": trial.length,
-                "batch": trial.batch,
-                "static ms": round(1000 * trial.static, 3),
-                "dynamic ms, same requests": round(1000 * trial.dynamic, 3),
-                "kept": trial.kept,
-            }
-            for result in results
-            for trial in noted(Weighed, result.bins.notes, "weighed")
-        ]
+        weighed = {result.name: noted(Weighed, result.bins.notes, "weighed") for result in results}
+        rows = [{"stream": name, **row} for name, trials in weighed.items() for row in plan.rows(trials)]
         return [(rows, "bins-shapes", "Static shapes against the dynamic runtime")]
 
     def summary(self, results: Sequence[StreamResults], verdicts: Verdicts) -> str:
         plans = []
         for result in results:  # which static shapes are kept, in which precision, and what an engine could not do
             notes, arithmetic = result.bins.notes, result.latencies.notes.get("arithmetic", "")
-            sentences = describe(noted(Weighed, notes, "weighed")), arithmetic, *notes.get("fallbacks", ())
+            sentences = plan.describe(noted(Weighed, notes, "weighed")), arithmetic, *notes.get("fallbacks", ())
             plans.append(f"- {result.name}: {'; '.join(filter(None, sentences))}")
         return f"The gate:\n\n{to_markdown(verdicts)}\n\nBins:\n\n" + "\n".join(plans)
 

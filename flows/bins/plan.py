@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,6 +110,20 @@ def interpolated(alone: Mapping[int, float], longest: int) -> Seconds:
     lengths, seconds = zip(*sorted(alone.items()), strict=True)
     seconds_N: Seconds = np.interp(np.arange(longest + 1), lengths, seconds)
     return seconds_N
+
+
+def rows(weighed: Sequence[ShapeTrial]) -> list[dict[str, Any]]:
+    """Return a row of a table for every static shape, beside the dynamic runtime."""
+    return [
+        {
+            "tokens": trial.length,
+            "batch": trial.batch,
+            "static ms": round(1000 * trial.static, 3),
+            "dynamic ms, same requests": round(1000 * trial.dynamic, 3),
+            "kept": trial.kept,
+        }
+        for trial in weighed
+    ]
 
 
 def describe(weighed: Sequence[ShapeTrial]) -> str:

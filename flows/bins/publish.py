@@ -7,7 +7,7 @@ MLflow.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import matplotlib
@@ -73,9 +73,6 @@ def log_stream(run: Run, stream: StreamResults) -> None:
     }
     run.document(f"plan-{stream.name}", plan)
     run.figure(f"staircase-{stream.name}", staircase(bins, choice, measured.alone(), measured.dynamic))
-    run.figure(f"padding-{stream.name}", padding(bins, choice))
-    if weighed:
-        run.figure(f"static-{stream.name}", gains(bins, weighed))
     run.document(f"encoder-{stream.name}", trained)
     if "curves" in trained:
         learnt = noted(Curves, trained, "curves")
@@ -189,42 +186,4 @@ def staircase(bins: Bins, choice: Choice, static: Mapping[int, float], dynamic: 
     axes.legend(loc="upper left")
     axes.set_zorder(2)
     axes.patch.set_visible(False)
-    return figure
-
-
-def padding(bins: Bins, choice: Choice) -> Figure:
-    """Draw the mean milliseconds of a request alone per number of static runtimes, each number's best edges."""
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
-    axes = figure.subplots()
-    numbers = np.arange(1, len(choice.costs) + 1)
-    axes.plot(
-        numbers, [1000 * cost for cost in choice.costs], marker="o", linewidth=2, label="static, padded to the edge"
-    )
-    axes.axhline(1000 * choice.dynamic, color="C1", linestyle="--", label="dynamic, not padded")
-    if choice.edges:
-        at = min(len(choice.edges), len(choice.costs))
-        axes.plot([at], [1000 * choice.costs[at - 1]], marker="*", markersize=16, color="C3", label=f"chosen: {at}")
-    axes.set(xlabel="number of static runtimes", ylabel="mean milliseconds of a request alone", ylim=(0, None))
-    axes.locator_params(axis="x", integer=True)
-    axes.grid(alpha=0.3)
-    axes.legend()
-    axes.set_title(f"What padding costs {bins.name}")
-    return figure
-
-
-def gains(bins: Bins, trials: Sequence[ShapeTrial]) -> Figure:
-    """Draw per static shape its seconds as a share of the dynamic runtime's for the same requests."""
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
-    axes = figure.subplots()
-    for number, batch in enumerate(sorted({trial.batch for trial in trials})):
-        alike = [trial for trial in trials if trial.batch == batch and trial.dynamic > 0]
-        lengths, ratios = [trial.length for trial in alike], [trial.static / trial.dynamic for trial in alike]
-        axes.plot(lengths, ratios, color=f"C{number}", linewidth=1, alpha=0.6, label=f"batch {batch}")
-        for trial, ratio in zip(alike, ratios, strict=True):
-            style = "full" if trial.kept else "none"
-            axes.plot([trial.length], [ratio], marker="o", color=f"C{number}", fillstyle=style)
-    axes.axhline(1.0, linestyle=":", color="#6b7686")
-    axes.set(xlabel="tokens (filled: kept)", ylabel="seconds, static / dynamic", title=f"Static shapes of {bins.name}")
-    axes.grid(alpha=0.3)
-    axes.legend()
     return figure

@@ -9,18 +9,16 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from functools import partial
 
-from rich.table import Table
-
 from pliant.bins.artifact import Bins
 from pliant.bins.runtimes.cache import cache_folder
 from pliant.device import resolve_device
 from pliant.flows import settings
-from pliant.flows.bins.champions import Record, fetch_encoder, fetch_float32_score, fetch_score, load_champions
+from pliant.flows.bins.champions import Record, fetch_encoder, fetch_float32_score, fetch_score
 from pliant.flows.bins.config import BinsFlowConfig, EngineConfig
 from pliant.flows.bins.measure import Half, finish, measure
-from pliant.flows.bins.plan import Weighed, describe
+from pliant.flows.bins.plan import Weighed, describe, rows
 from pliant.flows.bins.publish import LENGTHS, bins_package
-from pliant.flows.champions import Champion
+from pliant.flows.champions import Champion, load_champions
 from pliant.flows.config import configured_class
 from pliant.flows.release import open_registry
 from pliant.flows.reprofile import Profiled
@@ -36,7 +34,7 @@ def reprofile(device: str, threads: int, progress: Progress, other_device: bool 
     registry = open_registry(settings.read(), "bins")
     again, device_of = partial(_again, registry, device, threads), lambda bins: bins.device_class
     return reprofile_champions(
-        "bins", load_champions(registry), device, threads, device_of, again, progress, other_device
+        "bins", load_champions(registry, Bins), device, threads, device_of, again, progress, other_device
     )
 
 
@@ -66,19 +64,11 @@ def _again(
     edges, weighed = ", ".join(map(str, notes["choice"]["edges"])) or "none", noted(Weighed, notes, "weighed")
     sentences = [f"Bins up to {edges} tokens: {describe(weighed)}.", *notes["fallbacks"]]
     package = partial(bins_package, bins, version, notes=notes, record=record)
-    return Profiled(bins, lambda folder: package(folder=folder), _table(bins, weighed), sentences)
+    title = f"{bins.name} on {bins.device_class}, {bins.engine}, {bins.precision}"
+    return Profiled(bins, lambda folder: package(folder=folder), title, rows(weighed), sentences)
 
 
 def _engine(old: Bins, record: Record, device: str) -> EngineConfig:
     """Return the engine settings of the flow, unless those were for the other kind of device."""
     same = old.device_class.startswith("cpu") == (device == "cpu")
     return record.engine if same else EngineConfig(lengths=record.engine.lengths)
-
-
-def _table(bins: Bins, weighed: Weighed) -> Table:
-    columns = ("tokens", "batch", "static ms", "dynamic ms, same requests", "")
-    table = Table(*columns, title=f"{bins.name} on {bins.device_class}, {bins.engine}, {bins.precision}")
-    for trial in weighed:
-        milliseconds = (f"{1000 * seconds:.2f}" for seconds in (trial.static, trial.dynamic))
-        table.add_row(str(trial.length), str(trial.batch), *milliseconds, "kept" if trial.kept else "")
-    return table

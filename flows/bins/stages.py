@@ -8,7 +8,6 @@ registry only for the model of a cascade.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from contextlib import suppress
@@ -40,7 +39,7 @@ from pliant.flows.champions import fetch
 from pliant.flows.config import check_distinct, configured_class
 from pliant.flows.progress import tell
 from pliant.flows.release import open_registry, retried
-from pliant.flows.stage import Notes, Stage, StageResult, contents
+from pliant.flows.stage import Notes, Stage, StageResult, contents, digest_of
 from pliant.models.artifact import Classifier
 from pliant.precision import FLOAT32
 from pliant.progress import Progress, share
@@ -67,12 +66,8 @@ class Lengths:
 
 def digests(stream: StreamConfig) -> list[str]:
     """Return the digests of the files that hold lengths, as they are now: a journal grows."""
-    sums = []
-    for source in stream.lengths:
-        for path in _paths(source) if source != DATA else ():
-            with path.open("rb") as file:
-                sums.append(hashlib.file_digest(file, "sha256").hexdigest())
-    return sums
+    journals = [path for source in stream.lengths if source != DATA for path in _paths(source)]
+    return [digest_of(path) for path in journals]
 
 
 def observe(

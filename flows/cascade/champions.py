@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from pliant.cascade.artifact import Cascade, Outputs
 from pliant.cascade.plan import PlanConfig
 from pliant.errors import ArtifactError, RegistryError
-from pliant.flows import champions
 from pliant.flows.champions import Champion, fetch
 from pliant.flows.stage import StageResult
 from pliant.models.artifact import Classifier
 from pliant.profiling.cascade.latency import LatencyConfig
 from pliant.registry.mlflow_store import MlflowRegistry
-from pliant.registry.names import CASCADE_TASK, LEVEL_TAG, cascade_level
+from pliant.registry.names import LEVEL_TAG, cascade_level
 from pliant.registry.store import FolderStore
 
 
@@ -36,11 +35,6 @@ class Record:
     outputs: Saved  # on the profiling split
     test: Saved  # on the test split
     other: tuple[Saved, ...] = ()  # both in another precision, in which the levels may be served as well
-
-
-def load_champions(registry: MlflowRegistry) -> dict[str, Champion[Cascade]]:
-    """Return every task with a champion, by name; nothing before the first release."""
-    return champions.load_champions(registry, "cascade", Cascade, CASCADE_TASK)
 
 
 def outputs_on_test(champion: Champion[Cascade], store: FolderStore) -> Outputs | None:

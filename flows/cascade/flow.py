@@ -13,11 +13,11 @@ from pliant.errors import PliantError
 from pliant.flows import settings
 from pliant.flows.arithmetic import half_of
 from pliant.flows.cascade import feedback, publish
-from pliant.flows.cascade.champions import load_champions, outputs_on_test, store_classifiers
+from pliant.flows.cascade.champions import outputs_on_test, store_classifiers
 from pliant.flows.cascade.config import CascadeFlowConfig
 from pliant.flows.cascade.gate import EvaluatedCascade, judge
 from pliant.flows.cascade.stages import TaskData, TaskResults, in_precision, load_data, pool, run_task
-from pliant.flows.champions import Champion
+from pliant.flows.champions import Champion, load_champions
 from pliant.flows.gate import to_markdown
 from pliant.flows.pipeline import Compared, Pipeline, Shown, Verdicts
 from pliant.flows.release import Publication
@@ -52,7 +52,7 @@ class CascadePipeline(Pipeline[CascadeFlowConfig, TaskData, TaskResults, Evaluat
         return [(f"the largest level of {result.name}", unit.address, result.linear.load())]
 
     def sides(self, results: Sequence[TaskResults]) -> Iterator[tuple[EvaluatedCascade | None, EvaluatedCascade]]:
-        champions = load_champions(self.registry)
+        champions = load_champions(self.registry, Cascade)
         promised = {
             task: {candidate.name: candidate.promised for candidate in champion.artifact.candidates}
             for task, champion in champions.items()
@@ -89,18 +89,8 @@ class CascadePipeline(Pipeline[CascadeFlowConfig, TaskData, TaskResults, Evaluat
         return publish.register(published, self.config, result)
 
     def tables(self, results: Sequence[TaskResults]) -> list[Shown]:
-        rows = [
-            {
-                "task": cascade.task,
-                "candidate": candidate.name,
-                "test accuracy": round(cascade.test_accuracy[candidate.name], 3),
-                "promised": round(candidate.promised, 3),
-                "ms alone": round(1000 * candidate.seconds, 2),
-                "re-routed": f"{100 * publish.rerouted(candidate):.0f}%",
-            }
-            for cascade in (result.plan.load() for result in results)
-            for candidate in cascade.candidates
-        ]
+        cascades = [result.plan.load() for result in results]
+        rows = [{"task": cascade.task, **row} for cascade in cascades for row in publish.rows(cascade)]
         return [(rows, "cascade-candidates", "Test accuracy and cost per candidate")]
 
     def summary(self, results: Sequence[TaskResults], verdicts: Verdicts) -> str:

@@ -165,6 +165,20 @@ def task_metrics(cascade: Cascade) -> dict[str, float]:
     return {"target_accuracy": cascade.target, **metrics, **tested}
 
 
+def rows(cascade: Cascade) -> list[dict[str, Any]]:
+    """Return a row of a table for every candidate: how often it is right, and what it costs."""
+    return [
+        {
+            "candidate": candidate.name,
+            "test accuracy": round(cascade.test_accuracy[candidate.name], 3),
+            "promised": round(candidate.promised, 3),
+            "ms alone": round(1000 * candidate.seconds, 2),
+            "re-routed": f"{rerouted(candidate):.0%}",
+        }
+        for candidate in cascade.candidates
+    ]
+
+
 def rerouted(candidate: Candidate) -> float:
     """Return the share of the requests that its first level does not answer."""
     return candidate.shares[1] if len(candidate.shares) > 1 else 0.0

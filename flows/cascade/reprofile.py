@@ -10,17 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 
-from rich.table import Table
-
 from pliant.cascade.artifact import Cascade, Outputs
 from pliant.errors import RegistryError
 from pliant.flows import settings
 from pliant.flows.arithmetic import FASTER
-from pliant.flows.cascade.champions import Record, Saved, fetch_classifiers, load_champions, saved_outputs, versions
+from pliant.flows.cascade.champions import Record, Saved, fetch_classifiers, saved_outputs, versions
 from pliant.flows.cascade.config import CascadeFlowConfig
-from pliant.flows.cascade.publish import rerouted, task_package
+from pliant.flows.cascade.publish import rows, task_package
 from pliant.flows.cascade.stages import Latencies, in_precision, measure, planned, slowdown
-from pliant.flows.champions import Champion
+from pliant.flows.champions import Champion, load_champions
 from pliant.flows.progress import shares
 from pliant.flows.release import open_registry
 from pliant.flows.reprofile import Profiled
@@ -41,7 +39,7 @@ def reprofile(device: str, threads: int, progress: Progress, other_device: bool 
     """
     project = settings.read()
     registry, store = open_registry(project, "cascade"), FolderStore(project.store)
-    champions = load_champions(registry)
+    champions = load_champions(registry, Cascade)
 
     @cache
     def outputs() -> dict[str, dict[SavedPair, tuple[Outputs, Outputs]]]:
@@ -56,7 +54,8 @@ def reprofile(device: str, threads: int, progress: Progress, other_device: bool 
         numbers = versions(champion.published.tags)
         package = partial(task_package, cascade, numbers, record=_of_pair(record, pair))
         sentences = [f"It computes in {cascade.precision}."]
-        return Profiled(cascade, lambda folder: package(folder=folder), _table(cascade), sentences)
+        title = f"{cascade.task} on {cascade.device}"
+        return Profiled(cascade, lambda folder: package(folder=folder), title, rows(cascade), sentences)
 
     return reprofile_champions(
         "cascade", champions, device, threads, lambda each: each.device, again, progress, other_device
@@ -116,12 +115,3 @@ def _saved(store: FolderStore, champion: Champion[Cascade], saved: Saved) -> Out
             "needs them; run `pliant train cascade` here"
         )
     return outputs
-
-
-def _table(cascade: Cascade) -> Table:
-    columns = ("candidate", "promised", "test accuracy", "ms alone", "re-routed")
-    table = Table(*columns, title=f"{cascade.task} on {cascade.device}")
-    for candidate in cascade.candidates:
-        accuracies = (f"{share:.3f}" for share in (candidate.promised, cascade.test_accuracy[candidate.name]))
-        table.add_row(candidate.name, *accuracies, f"{1000 * candidate.seconds:.2f}", f"{rerouted(candidate):.0%}")
-    return table

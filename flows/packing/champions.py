@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pliant.flows import champions
 from pliant.flows.champions import Champion, fetch
 from pliant.flows.packing.config import MemoryConfig, PlanConfig
 from pliant.flows.settings import Settings
@@ -15,7 +14,7 @@ from pliant.packing.scheduling.reference import ReferenceConfig
 from pliant.packing.vllm import FOLDER, folder_of
 from pliant.profiling.packing.steps import StepsConfig
 from pliant.registry.mlflow_store import MlflowRegistry
-from pliant.registry.names import PACKING_GENERATOR, PACKING_PREDICTOR, PACKING_PREFIX
+from pliant.registry.names import PACKING_GENERATOR, PACKING_PREDICTOR
 
 GENERATOR, PREDICTOR = "pliant.generator", "pliant.predictor"
 """Tags of a plan's version: the numbers of the versions of its generator's and its predictor's models."""
@@ -35,12 +34,6 @@ class Record:
     plan: PlanConfig
     reference: ReferenceConfig
     threads: int
-
-
-def load_champions(registry: MlflowRegistry) -> dict[str, Champion[Packing]]:
-    """Return every model with a champion, by name; nothing before the first release."""
-    apart = (PACKING_GENERATOR, PACKING_PREDICTOR)
-    return champions.load_champions(registry, "packing", Packing, PACKING_PREFIX, *apart)
 
 
 def origin_of(champion: Champion[Packing]) -> str:

@@ -127,9 +127,7 @@ class PackingFlowConfig(config.FlowConfig):
             last = re.split(r"[:/]", self.generator.rstrip("/"))[-1]
             name = CORPUS if self.generator == EMBEDDED else re.sub(r"[^\w.-]", "-", last).lstrip(".-")
             object.__setattr__(self, "name", name)
-        if not config.NAME.fullmatch(self.name) or self.name.startswith(PARTS):
-            wanted = f"letters, digits, '_', '-' and '.' (not in front), and not to begin with {' or '.join(PARTS)}"
-            raise InputError("name", repr(self.name), wanted)
+        config.check_name("name", self.name, *PARTS)
         scheme, _, rest = self.generator.partition(":")
         if self.generator != EMBEDDED and (scheme not in ("path", "hub") or not rest):
             raise InputError("generator", self.generator, "embedded, path:FOLDER or hub:NAME")

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, TypeVar
 
+from pliant.flows.champions import load_champions
 from pliant.flows.packing import publish
-from pliant.flows.packing.champions import load_champions, origin_of
+from pliant.flows.packing.champions import origin_of
 from pliant.flows.packing.config import PackingFlowConfig
 from pliant.flows.packing.gate import Candidate, Challenger, challenger_of, champion_against, judge
 from pliant.flows.packing.learn import RetrainResults
@@ -33,6 +34,7 @@ from pliant.flows.progress import tell
 from pliant.flows.release import Publication, Release
 from pliant.flows.stage import noted
 from pliant.flows.watch.deployments import Nightly
+from pliant.packing.artifact import Packing
 from pliant.progress import Progress
 from pliant.registry.names import PACKING_PREFIX
 
@@ -62,8 +64,13 @@ class JudgedPlans(Pipeline[PackingFlowConfig, U, R, Candidate]):
 
     def tables(self, results: Sequence[R]) -> list[Shown]:
         choices = [noted(Choice, result.plan.notes, "choice") for result in results]
-        rows = [{"policy": each.policy, **publish.figures(each)} for choice in choices for each in choice.policies]
-        return [(rows, "packing-policies", "Policies on the reference workload, simulated")]
+        return [
+            (
+                [row for choice in choices for row in publish.rows(choice)],
+                "packing-policies",
+                "Policies on the reference workload, simulated",
+            )
+        ]
 
     def summary(self, results: Sequence[R], verdicts: Verdicts) -> str:
         plans = [describe(noted(Choice, result.plan.notes, "choice")) for result in results]
@@ -92,7 +99,7 @@ class PackingPipeline(JudgedPlans[ModelData, ModelResults]):
         return ModelResults(unit.name, generator, lengths.noted(repeats=repeats), predictor, steps, plan)
 
     def unchanged(self, results: Sequence[ModelResults], kept: Mapping[str, str]) -> Release | None:
-        registry, champions = self.registry, load_champions(self.registry)
+        registry, champions = self.registry, load_champions(self.registry, Packing)
         for result in results:
             champion, digest = champions.get(result.name), result.plan.digest
             if champion is None or champion.published.digest == digest or origin_of(champion) != digest:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import pliant.training.packing.predictor
+from pliant.flows.champions import load_champions
 from pliant.flows.gate import FIRST, Judged, judged, rejection
 from pliant.flows.packing import champions
 from pliant.flows.packing.config import GateConfig
@@ -143,7 +144,7 @@ def champion_against(registry: MlflowRegistry, challenger: Challenger) -> Candid
     compared with one that knows nothing, and the plans with the same forecasts. None where there is no champion.
     """
     new = challenger.candidate.packing
-    champion = champions.load_champions(registry).get(new.name)
+    champion = load_champions(registry, Packing).get(new.name)
     if champion is None:
         return None
     old = champion.artifact

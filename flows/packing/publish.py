@@ -224,6 +224,11 @@ def plan_metrics(packing: Packing, choice: Choice) -> dict[str, float]:
     return metrics
 
 
+def rows(choice: Choice) -> list[dict[str, Any]]:
+    """Return a row of a table for every policy, with its simulated figures."""
+    return [{"policy": policy.policy, **figures(policy)} for policy in choice.policies]
+
+
 def figures(policy: PolicyFigures) -> dict[str, float]:
     return {
         "mean_seconds": policy.mean,

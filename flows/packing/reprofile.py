@@ -9,22 +9,19 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from rich.table import Table
-
 from pliant.flows import settings
-from pliant.flows.champions import Champion
+from pliant.flows.champions import Champion, load_champions
 from pliant.flows.packing.champions import (
     GENERATOR,
     PREDICTOR,
     Record,
     fetch_generator,
     fetch_predictor,
-    load_champions,
     origin_of,
 )
 from pliant.flows.packing.config import PackingFlowConfig
-from pliant.flows.packing.plan import Choice, describe
-from pliant.flows.packing.publish import log_plan, plan_package
+from pliant.flows.packing.plan import describe
+from pliant.flows.packing.publish import log_plan, plan_package, rows
 from pliant.flows.packing.stages import Measure, finish, token_bytes
 from pliant.flows.packing.stages import measure as measure_embedded
 from pliant.flows.release import open_registry
@@ -61,12 +58,11 @@ def reprofile(
         def package(folder: Path) -> Package:
             return plan_package(packing, generator.context, versions, folder, choice, record, data, origin)
 
+        title = f"{packing.name} on {packing.device_class}, engine {packing.engine}, simulated"
         sentences = [f"The plan: {describe(choice)}."]
-        return Profiled(
-            packing, package, _table(packing, choice), sentences, lambda run: log_plan(run, packing, choice)
-        )
+        return Profiled(packing, package, title, rows(choice), sentences, lambda run: log_plan(run, packing, choice))
 
-    champions = load_champions(registry)
+    champions = load_champions(registry, Packing)
     device_of = lambda packing: packing.device_class  # noqa: E731
     return reprofile_champions("packing", champions, device, threads, device_of, again, progress, other_device)
 
@@ -84,12 +80,3 @@ def config_of(champion: Champion[Packing], device: str, threads: int, base: Pack
         device=device,
         threads=threads,
     )
-
-
-def _table(packing: Packing, choice: Choice) -> Table:
-    columns = ("policy, simulated", "mean ms", "p99 ms", "tokens/s", "computed again")
-    table = Table(*columns, title=f"{packing.name} on {packing.device_class}, engine {packing.engine}")
-    for policy in choice.policies:
-        milliseconds = (f"{1000 * seconds:.0f}" for seconds in (policy.mean, policy.p99))
-        table.add_row(policy.policy, *milliseconds, f"{policy.tokens_per_second:.0f}", f"{policy.recomputed:.1%}")
-    return table

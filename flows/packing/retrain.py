@@ -14,9 +14,10 @@ from typing import Any
 
 from pliant.errors import RegistryError
 from pliant.flows import configuration, settings
+from pliant.flows.champions import load_champions
 from pliant.flows.packing import config as packing_config
 from pliant.flows.packing import learn
-from pliant.flows.packing.champions import Record, fetch_generator, fetch_predictor, load_champions
+from pliant.flows.packing.champions import Record, fetch_generator, fetch_predictor
 from pliant.flows.packing.config import PackingFlowConfig
 from pliant.flows.packing.flow import JudgedPlans
 from pliant.flows.packing.gate import Challenger, challenger_of
@@ -27,6 +28,7 @@ from pliant.flows.packing.stages import LEAST
 from pliant.flows.pipeline import Shown, system_flow, tasks
 from pliant.flows.release import Publication, Release, merged, open_registry
 from pliant.flows.watch.triggered import follow_up
+from pliant.packing.artifact import Packing
 from pliant.progress import Progress, silent
 from pliant.registry.names import PACKING_PREFIX
 from pliant.registry.store import FolderStore
@@ -89,7 +91,7 @@ def packing_retrain(
     """
     project, path = settings.read(), Path(observed) if observed else None
     registry, home = open_registry(project, "packing"), project.home_of("packing")
-    champions = load_champions(registry)
+    champions = load_champions(registry, Packing)
     if path is not None and len(champions) > 1:
         name = path.name.removesuffix(".jsonl").removesuffix(".1")
         champions = {name: champions[name]} if name in champions else {}

@@ -14,7 +14,7 @@ import numpy as np
 import pliant.profiling.tokens.accuracy
 from pliant.device import threads
 from pliant.errors import InputError, RegistryError
-from pliant.flows.champions import fetch, fetch_champions
+from pliant.flows.champions import fetch, load_champions
 from pliant.flows.release import open_registry, retried
 from pliant.flows.settings import Settings
 from pliant.flows.stage import Notes, Run, Stage
@@ -51,8 +51,8 @@ def task_digest(settings: Settings, name: str) -> str:
 def champion_models(registry: MlflowRegistry) -> tuple[Backbone, str, list[Task]]:
     """Return the champion backbone, its digest and its tasks, without those that were made for another backbone."""
     backbone, published = fetch(registry, Backbone, TOKENS_BACKBONE)
-    tasks = [task for task, _ in fetch_champions(registry, Task, TOKENS_TASK) if task.backbone == published.digest]
-    return backbone, published.digest, tasks
+    tasks = [champion.artifact for champion in load_champions(registry, Task).values()]
+    return backbone, published.digest, [task for task in tasks if task.backbone == published.digest]
 
 
 def to_measure(champion: Bundle, loaded: Sequence[ImageData]) -> list[tuple[Task, ImageData]]:

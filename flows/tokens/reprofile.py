@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 
-from rich.table import Table
-
 from pliant.errors import RegistryError
 from pliant.flows import settings
 from pliant.flows.champions import fetch
@@ -35,7 +33,9 @@ def reprofile(device: str, thread_count: int, progress: Progress, other_device: 
         former = fetch(registry, Profile, TOKENS_PROFILE)[0].device
         check_replaces("tokens", configured_class(config), former, other_device)
     profile, reason = measure(config, backbone, digest, tasks, progress)
-    table = Table("gamma", *(f"batch {b}" for b in profile.latency.batches), title=f"milliseconds on {profile.device}")
-    for gamma, row in zip(profile.latency.settings, profile.latency.seconds, strict=True):
-        table.add_row(f"{gamma:+d}", *(f"{1000 * s:.2f}" for s in row))
-    return publish("tokens", "profile", Profiled(profile, partial(profile_package, profile), table, [f"{reason}."]))
+    rows = [
+        {"gamma": gamma, **{f"batch {b}": 1000 * s for b, s in zip(profile.latency.batches, seconds, strict=True)}}
+        for gamma, seconds in zip(profile.latency.settings, profile.latency.seconds, strict=True)
+    ]
+    package, title = partial(profile_package, profile), f"milliseconds on {profile.device}"
+    return publish("tokens", "profile", Profiled(profile, package, title, rows, [f"{reason}."]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import re
@@ -27,7 +26,7 @@ from pliant.flows.arithmetic import ArithmeticConfig, half_of, taken, too_costly
 from pliant.flows.config import check_distinct, check_name, configured_class, named_address
 from pliant.flows.feedback import FeedbackConfig, Lesson, lessons, part_of_input
 from pliant.flows.progress import tell
-from pliant.flows.stage import Notes, Run, Stage, StageResult
+from pliant.flows.stage import Notes, Run, Stage, StageResult, digest_of
 from pliant.flows.tokens.config import TokensFlowConfig
 from pliant.precision import is_fast
 from pliant.progress import Progress, share
@@ -73,8 +72,7 @@ def _foundation_of(config: TokensFlowConfig, data: ImageData) -> dict[str, Any]:
     scheme, _, rest = config.backbone.partition(":")
     path, content = Path(rest.partition(":")[2]), None
     if scheme == "file" and path.is_file():  # the file may change under its name
-        with path.open("rb") as file:
-            content = hashlib.file_digest(file, "sha256").hexdigest()
+        content = digest_of(path)
     return {"backbone": config.backbone, "timm": version("timm"), "file": content}
 
 

@@ -45,6 +45,7 @@ from pliant.flows.settings import Settings
 from pliant.flows.watch import deployments
 from pliant.flows.watch.deployments import NIGHTLY, NOTIFY, POOL
 from pliant.flows.watch.notify import ALARM, PROMISE_BROKEN
+from pliant.settings import FlowSettings
 
 PREFIX = "pliant: "
 ALARM_PREFIX = f"{PREFIX}an alarm of "
@@ -147,15 +148,13 @@ def automations(targets: Targets, flow_limit: float, missing: timedelta = MISSIN
     return [AutomationCore.model_validate(automation.model_dump(exclude={"owner_resource"})) for automation in result]
 
 
-def install(
-    flow_limit: float, missing: timedelta = MISSING, silent: timedelta = SILENT, prefix: str = PREFIX
-) -> list[str]:
+def install(missing: timedelta = MISSING, silent: timedelta = SILENT, prefix: str = PREFIX) -> list[str]:
     """Make Prefect's automations what `automations` says, and return their names. Raises `PliantError`.
 
     `prefix`: of the names of those that are to be there, where they are not all.
     """
     with get_client(sync_client=True) as client:
-        every = automations(_targets(client), flow_limit, missing, silent)
+        every = automations(_targets(client), 3600 * FlowSettings.read().flow_hours, missing, silent)
         wanted = [automation for automation in every if automation.name.startswith(prefix)]
         present = [each for each in client.read_automations() if each.name.startswith(PREFIX)]
         for automation in wanted:
@@ -248,7 +247,7 @@ def schedule(project: Settings, system: str, config: Path | None, cron: str | No
             "" if active else f" Its schedule is paused; `prefect deployment schedule ls {flow.deployment}` shows it."
         )
         lines.append(f"{flow.deployment} runs at {time} ({zone}) with {of}.{paused}")
-    install(deployments.read_limits().flow)
+    install()
     lines.append(
         f"Prefect's server at {address} keeps it; `prefect worker start --pool {deployments.POOL}` carries it out, and "
         f"`prefect worker start --pool {deployments.NOTIFY_POOL}` tells people what failed."
@@ -272,7 +271,7 @@ def main() -> int:
     try:
         deployments.check_server()
         deployments.prepare()
-        names = install(deployments.read_limits().flow)
+        names = install()
     except PliantError as error:
         print(error, file=sys.stderr)  # noqa: T201
         return 1

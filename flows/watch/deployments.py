@@ -12,7 +12,6 @@ cores took well below one hour; a limit is there for what hangs, not for what is
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -32,8 +31,6 @@ from prefect.utilities.callables import parameter_schema
 from pliant import systems
 from pliant.errors import InputError, PliantError
 from pliant.settings import FlowSettings
-
-GRACE_SHARE, GRACE_SECONDS = 0.02, 300.0
 
 NIGHTLY = "nightly"
 """Name of the deployment of every flow that runs at night, and of the parameter that says so to the flow."""
@@ -144,23 +141,3 @@ def _deploy(flow: str, name: str, entrypoint: str, description: str, **more: Any
             enforce_parameter_schema=True,
             **more,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class TimeLimits:
-    """Seconds. `alarm`: between the starts of two runs of a deployment that alarms cause."""
-
-    flow: float
-    task: float
-    alarm: float
-
-    @property
-    def guard(self) -> float:
-        """Return after how long a flow's process is ended: by then Prefect's own timeout would have ended the run."""
-        return self.flow + min(max(GRACE_SHARE * self.flow, 1.0), GRACE_SECONDS)
-
-
-def read_limits(environment: Mapping[str, str] = os.environ) -> TimeLimits:
-    """Return the limits that the environment sets, else the defaults. Raises `InputError` for what is no positive number."""
-    given = FlowSettings.read(environment)
-    return TimeLimits(3600 * given.flow_hours, 3600 * given.task_hours, 60 * given.alarm_minutes)

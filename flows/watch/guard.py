@@ -29,6 +29,7 @@ import psutil
 
 logger = logging.getLogger("pliant")
 
+GRACE_SHARE, GRACE_SECONDS = 0.02, 300.0
 REPORT_SECONDS = 10.0  # that Prefect's server has to answer, before the processes are killed regardless
 LOOK_SECONDS = (
     10.0  # between two looks at the children, so that those of a parent that ends are known; one takes some ms
@@ -43,6 +44,11 @@ class PrefectRun:
     run: str
     key: str | None = None
     auth: str | None = None
+
+
+def with_grace(seconds: float) -> float:
+    """Return after how long the process of a flow with this limit is ended: by then Prefect's own timeout has passed."""
+    return seconds + min(max(GRACE_SHARE * seconds, 1.0), GRACE_SECONDS)
 
 
 @contextmanager

@@ -44,8 +44,8 @@ from prefect.states import Completed, Scheduled
 from pliant.errors import RegistryError
 from pliant.flows import settings
 from pliant.flows.release import Release, check_registry, current_run, open_registry
-from pliant.flows.watch import deployments
-from pliant.flows.watch.guard import PrefectRun, guarded
+from pliant.flows.watch.guard import PrefectRun, guarded, with_grace
+from pliant.settings import FlowSettings
 
 TAG = "alarm"
 SKIPPED = "Skipped"
@@ -81,13 +81,13 @@ def triggered(system: str, function: Callable[P, dict[str, Any]]) -> Callable[P,
             return function(*args, **kwargs)
         deployed = run.deployment_id is not None
         # A run from a command line is watched by whoever typed it, and has Prefect's timeout.
-        limits = deployments.read_limits()
+        limits = FlowSettings.read()
         address = PREFECT_API_URL.value()
         secrets = (_plain(each.value()) for each in (PREFECT_API_KEY, PREFECT_API_AUTH_STRING))
         reached = PrefectRun(str(address), str(run.id), *secrets) if address else None
-        with guarded(limits.guard, reached) if deployed else nullcontext():
+        with guarded(with_grace(3600 * limits.flow_hours), reached) if deployed else nullcontext():
             if reason and deployed:
-                decision = debounced(run, limits.alarm)
+                decision = debounced(run, 60 * limits.alarm_minutes)
                 if decision.sentence:
                     nothing = Release(False, decision.sentence, {}, (), "").to_dict()
                     return cast(Any, Completed(name=SKIPPED, message=decision.sentence, data=nothing))  # type: ignore[no-any-return]

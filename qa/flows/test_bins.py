@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from pliant.bins.artifact import Bins
 from pliant.bins.runtimes.cache import cache_folder, verify
 from pliant.errors import RegistryError
 from pliant.flows import settings
-from pliant.flows.bins.champions import Record, fetch_encoder, fetch_score, load_champions
+from pliant.flows.bins.champions import Record, fetch_encoder, fetch_score
 from pliant.flows.bins.reprofile import reprofile
-from pliant.flows.champions import champion_artifacts
+from pliant.flows.champions import champion_artifacts, load_champions
 from pliant.flows.release import open_registry
 from pliant.flows.run import run_connected
 from pliant.journal import encode
@@ -34,12 +35,12 @@ def test_what_a_service_was_asked_takes_the_place_of_the_texts_once_it_is_enough
     sources = ["journal:served.jsonl", "data"]
     streams = [{**setting(place)["streams"][0], "lengths": sources}]
     run(streams=streams)
-    assert champion_artifacts(settings.read(), "bins")["things"].lengths.sum() == 240
+    assert champion_artifacts(settings.read(), Bins)["things"].lengths.sum() == 240
     write_journal(place / "served.jsonl", 120)
     write_journal(place / "served-2.jsonl", 30)
     _, stages = run(streams=streams)
     assert stages == ["things: lengths", PLAN, *ALWAYS]
-    champion = load_champions(open_registry(settings.read(), "bins"))["things"]
+    champion = load_champions(open_registry(settings.read(), "bins"), Bins)["things"]
     assert (champion.artifact.lengths.sum(), champion.artifact.lengths[33]) == (150, 150)
     assert champion.published.tags["pliant.lengths"] == "journal:served.jsonl"
 
@@ -52,7 +53,7 @@ def write_journal(path: Path, requests: int) -> None:
 def test_the_version_says_what_it_was_made_of(run):
     run.unchanged()
     registry = open_registry(settings.read(), "bins")
-    champion = load_champions(registry)["things"]
+    champion = load_champions(registry, Bins)["things"]
     loaded, version = fetch_encoder(registry, champion)
     assert (loaded.name, loaded.head, version) == ("things", "classification", 1)
     assert champion.record(Record).edges.most == 3
@@ -64,14 +65,14 @@ def test_compiled_files_are_vouched_for_and_made_again_where_they_have_gone(run)
     """With ONNX Runtime there are some, on the device's folder of the cache."""
     given = {"engine": {"engine": "onnx"}}
     run(**given)
-    things = champion_artifacts(settings.read(), "bins")["things"]
+    things = champion_artifacts(settings.read(), Bins)["things"]
     folder = cache_folder(settings.read().home, things.encoder, things.device_class)
     assert things.engine == "onnx"
     verify(folder, things.files)
     shutil.rmtree(folder)
     _, stages = run(**given)
     assert stages == [PROFILE, PLAN, *ALWAYS]
-    verify(folder, champion_artifacts(settings.read(), "bins")["things"].files)
+    verify(folder, champion_artifacts(settings.read(), Bins)["things"].files)
 
 
 def test_a_reranker_and_an_embedding_with_prompts_are_released_from_folders(run, place):
@@ -91,7 +92,7 @@ def test_a_reranker_and_an_embedding_with_prompts_are_released_from_folders(run,
     released, _ = run(streams=streams)
     assert {"pliant-bins-encoder-pairs", "pliant-bins-encoder-sentences"} <= set(released["new"])
     registry = open_registry(settings.read(), "bins")
-    champions = {name: load_champions(registry)[name] for name in ("pairs", "sentences")}
+    champions = {name: load_champions(registry, Bins)[name] for name in ("pairs", "sentences")}
     encoders = {name: fetch_encoder(registry, champion)[0] for name, champion in champions.items()}
     assert is_reranker(encoders["pairs"]) and not is_reranker(encoders["sentences"])
     assert dict(encoders["sentences"].prompts) == {"query": "query: "}
@@ -108,21 +109,21 @@ def test_the_largest_model_of_a_cascade_serves_as_an_encoder(run, place):
     run_connected("cascade", None, tiny.setting(place))
     run(streams=streams)
     registry = open_registry(settings.read(), "bins")
-    encoder, _ = fetch_encoder(registry, load_champions(registry)["cascaded"])
+    encoder, _ = fetch_encoder(registry, load_champions(registry, Bins)["cascaded"])
     assert (encoder.classes, encoder.max_length) == (("fruit", "metal", "tree"), 32)
-    assert fetch_score(registry, load_champions(registry)["cascaded"]).data == encoder.data
+    assert fetch_score(registry, load_champions(registry, Bins)["cascaded"]).data == encoder.data
 
 
 @NEEDS_BFLOAT16
 def test_half_precision_is_served_where_it_is_named_and_tolerated_and_can_be_profiled_again(run):
     released, _ = run(arithmetic={"precision": "bfloat16", "tolerance": 0.9})
     registry = open_registry(settings.read(), "bins")
-    champion = load_champions(registry)["things"]
+    champion = load_champions(registry, Bins)["things"]
     assert released["promoted"], released["reason"]
     assert champion.artifact.precision == "bfloat16"
     score = fetch_score(registry, champion)
     assert score is not None and 0 <= score.accuracy <= 1
     reprofile("cpu", 1, silent)
-    again = load_champions(registry)["things"]
+    again = load_champions(registry, Bins)["things"]
     assert again.artifact.precision in ("bfloat16", "float32")
     assert fetch_score(registry, again).data == score.data

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
+from pliant.cascade.artifact import Cascade
 from pliant.errors import PliantError, RegistryError
 from pliant.flows import settings
 from pliant.flows.cascade.champions import (
     Record,
     fetch_classifiers,
-    load_champions,
     outputs_on_test,
 )
 from pliant.flows.cascade.reprofile import reprofile
-from pliant.flows.champions import champion_artifacts
+from pliant.flows.champions import champion_artifacts, load_champions
 from pliant.flows.release import open_registry
 from pliant.flows.run import run_connected
 from pliant.models.artifact import Classifier
@@ -54,7 +54,7 @@ def test_a_changed_level_is_trained_alone_and_published_with_the_task(run):
 
 def test_the_tasks_version_says_what_it_was_made_of(run):
     run.unchanged()
-    champion = load_champions(open_registry(settings.read(), "cascade"))["things"]
+    champion = load_champions(open_registry(settings.read(), "cascade"), Cascade)["things"]
     tags = champion.published.tags
     assert tags["pliant.data"] == champion.artifact.data
     assert tags["pliant.device"] == champion.artifact.device
@@ -89,19 +89,19 @@ def test_two_tasks_are_released_together_and_one_takes_pairs(run, place):
     released, stages = run(tasks=tasks)
     assert "pliant-cascade-task-alike" in released["new"]
     assert [stage for stage in stages if stage.startswith("things")] == ["things: gate"]
-    cascades = champion_artifacts(settings.read(), "cascade")
+    cascades = champion_artifacts(settings.read(), Cascade)
     assert (cascades["things"].pair, cascades["alike"].pair) == (False, True)
 
 
 @NEEDS_BFLOAT16
 def test_half_precision_is_served_where_it_is_named_and_tolerated_and_can_be_profiled_again(run):
     released, _ = run(arithmetic={"precision": "bfloat16", "tolerance": 0.9})
-    champion = load_champions(open_registry(settings.read(), "cascade"))["things"]
+    champion = load_champions(open_registry(settings.read(), "cascade"), Cascade)["things"]
     assert released["promoted"] and champion.artifact.precision == "bfloat16"
     assert outputs_on_test(champion, FolderStore(settings.read().store)).precision == "bfloat16"
     assert len(champion.record(Record).other) == 2, "both outputs in float32"
     reprofile("cpu", 1, silent)
-    again = load_champions(open_registry(settings.read(), "cascade"))["things"]
+    again = load_champions(open_registry(settings.read(), "cascade"), Cascade)["things"]
     assert again.artifact.precision == outputs_on_test(again, FolderStore(settings.read().store)).precision
     assert len({again.record(Record).outputs, again.record(Record).test, *again.record(Record).other}) == 4
 
@@ -119,7 +119,7 @@ def taught(world, outcomes) -> tuple[dict[str, Any], list[str]]:
 
 
 def champion():
-    return load_champions(open_registry(settings.read(), "cascade"))["things"]
+    return load_champions(open_registry(settings.read(), "cascade"), Cascade)["things"]
 
 
 def test_labels_plan_anew_and_train_no_level(taught):

@@ -10,16 +10,17 @@ import pytest
 
 from pliant.errors import RegistryError
 from pliant.flows import settings
+from pliant.flows.champions import load_champions
 from pliant.flows.packing.champions import (
     Record,
     fetch_generator,
     fetch_predictor,
-    load_champions,
 )
 from pliant.flows.packing.learn import default_path
 from pliant.flows.packing.retrain import packing_retrain
 from pliant.flows.release import open_registry
 from pliant.flows.run import run as run_flow_of
+from pliant.packing.artifact import Packing
 from tests.fixtures.packing.tiny import setting, write_observed
 from tests.fixtures.processor import NEEDS_BFLOAT16
 from tests.fixtures.runs import versions
@@ -40,7 +41,7 @@ def retrain(run, place):
         return run_flow_of(partial(packing_retrain, None), None, given)
 
     def written(count: int = 120, misleading: bool = False, **changes: Any) -> dict[str, Any]:
-        write_observed(path, load_champions(registry())["things"], count, misleading)
+        write_observed(path, load_champions(registry(), Packing)["things"], count, misleading)
         return once(**changes)
 
     yield written
@@ -56,7 +57,7 @@ def test_in_another_precision_the_generator_is_stored_measured_and_planned_anew(
     released, _ = run(precision="bfloat16", gate={"seeds": 1, "tolerance": 99.0, "tail": 99.0})
     assert released["promoted"]
     registry = open_registry(settings.read(), "packing")
-    champion = load_champions(registry)["things"]
+    champion = load_champions(registry, Packing)["things"]
     assert fetch_generator(registry, champion).precision == champion.artifact.precision == "bfloat16"
     assert champion.artifact.kv_bytes == 2 * 8 * 2  # one layer, one head of 8 numbers
     run.unchanged()
@@ -77,7 +78,7 @@ def test_a_challenger_that_is_worse_is_published_and_not_promoted(run):
 
 def test_the_plans_version_says_what_it_was_made_of(run):
     run.unchanged()
-    champion = load_champions(registry())["things"]
+    champion = load_champions(registry(), Packing)["things"]
     assert champion.published.tags["pliant.device"] == champion.artifact.device_class
     assert fetch_generator(registry(), champion).context == 64
     learnt = fetch_predictor(registry(), champion)
@@ -89,11 +90,11 @@ def test_the_plans_version_says_what_it_was_made_of(run):
 
 
 def test_what_a_service_observed_trains_the_predictor_further_and_the_flow_leaves_it_alone(retrain, run):
-    before, was = versions("packing"), load_champions(registry())["things"].artifact
+    before, was = versions("packing"), load_champions(registry(), Packing)["things"].artifact
     released = retrain()
     assert released["promoted"], released["reason"]
     assert set(released["new"]) == {PREDICTOR, PLAN}
-    champion = load_champions(registry())["things"]
+    champion = load_champions(registry(), Packing)["things"]
     assert champion.artifact.generator == was.generator
     assert versions("packing")[GENERATOR] == before[GENERATOR]
     assert champion.artifact.steps == was.steps

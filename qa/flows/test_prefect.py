@@ -41,7 +41,7 @@ NO_WORKER = "The work pool pliant has no worker"
 INSTALL = """
 from datetime import timedelta
 from pliant.flows.watch.automations import install
-install(3600.0, {})
+install({})
 """
 
 

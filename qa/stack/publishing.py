@@ -10,7 +10,7 @@ import numpy as np
 
 from pliant.bins.artifact import Bins
 from pliant.flows import settings
-from pliant.flows.champions import fetch_champions
+from pliant.flows.champions import load_champions
 from pliant.flows.pipeline import limited_task, publish_task, show_release, system_flow
 from pliant.flows.release import open_registry, publication
 from pliant.registry import codec
@@ -57,7 +57,7 @@ def publish(folder: Path, seed: int) -> dict[str, Any]:
 def publishing(folder: str, seed: int, reason: str | None = None) -> dict[str, Any]:
     del reason
     work(Path(folder))
-    champions = fetch_champions(open_registry(settings.read(), "bins"), Bins, BINS_PREFIX, BINS_ENCODER)
-    assert {bins.name for bins, _ in champions} <= {NAME}
+    champions = load_champions(open_registry(settings.read(), "bins"), Bins)
+    assert champions.keys() <= {NAME}
     released: dict[str, Any] = publish(Path(folder), seed)
     return released

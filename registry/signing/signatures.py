@@ -94,8 +94,21 @@ class Trust:
     source: str = TRUSTED_KEYS  # the setting that names the path, for messages
 
     def read(self) -> dict[str, TrustedKey]:
-        """Return the keys by their ids. Raises `InputError` for what is no public key, and where there is none."""
-        return read_trusted(self.path, self.source)
+        """Return the public keys in the file, or in the files *.pem of the folder, by their ids.
+
+        Raises `InputError` for what cannot be read, a block that is no public key of Ed25519, and where there is no key.
+        """
+        path = self.path
+        try:
+            files = sorted(path.glob(PUBLIC_FILES)) if path.is_dir() else [path]
+            keys = [key for file in files for key in _public_keys(file, self.source)]
+        except OSError as error:
+            wanted = f"a file of public keys or a folder of them ({error.strerror})"
+            raise InputError(self.source, path, wanted) from error
+        if not keys:
+            wanted = f"a file of public keys, or a folder with some in {PUBLIC_FILES}; it has none"
+            raise InputError(self.source, path, wanted)
+        return {key.id: key for key in keys}
 
     def check(self, published: Published) -> None:
         """Raise `SignatureError` unless one of the keys signed the version, and `InputError` as `read`."""
@@ -180,21 +193,6 @@ def load_signer(path: Path, source: str = SIGNING_KEY) -> Signer:
     return Signer(key_id(private.public_key()), private)
 
 
-def read_trusted(path: Path, source: str = TRUSTED_KEYS) -> dict[str, TrustedKey]:
-    """Return the public keys in a file, or in the files *.pem of a folder, by their ids.
-
-    Raises `InputError` for what cannot be read, a block that is no public key of Ed25519, and where there is no key.
-    """
-    try:
-        files = sorted(path.glob(PUBLIC_FILES)) if path.is_dir() else [path]
-        keys = [key for file in files for key in _public_keys(file, source)]
-    except OSError as error:
-        raise InputError(source, path, f"a file of public keys or a folder of them ({error.strerror})") from error
-    if not keys:
-        raise InputError(source, path, f"a file of public keys, or a folder with some in {PUBLIC_FILES}; it has none")
-    return {key.id: key for key in keys}
-
-
 def _public_keys(file: Path, source: str) -> Iterator[TrustedKey]:
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -213,10 +211,6 @@ def _public_keys(file: Path, source: str) -> Iterator[TrustedKey]:
         if not isinstance(public, Ed25519PublicKey):
             raise InputError(source, file, "a file of public keys of Ed25519 in PEM; it holds something else")
         yield TrustedKey(key_id(public), file.name, public)
-
-
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 
 def key_id(public: Ed25519PublicKey) -> str:

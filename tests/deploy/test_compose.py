@@ -15,7 +15,7 @@ from importlib import import_module
 import pytest
 from jsonschema import Draft202012Validator
 
-from pliant.registry.signing.signatures import load_signer, read_trusted
+from pliant.registry.signing.signatures import Trust, load_signer
 from tests.deploy.stack import (
     DEPLOY,
     KUBERNETES,
@@ -180,7 +180,7 @@ def test_the_set_up_makes_a_pair_of_keys_once_and_lets_the_public_half_be_truste
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         subprocess.run(["sh", "-ec", making], cwd=tmp_path, env=environment, check=True, capture_output=True)
         signer = load_signer(tmp_path / "signing" / "release.pem")
-        assert list(read_trusted(tmp_path / "trusted")) == [signer.id]
+        assert list(Trust(tmp_path / "trusted").read()) == [signer.id]
         kept.add(signer.id)
     assert len(kept) == 1
 

@@ -93,9 +93,7 @@ def packing(folder: Path, run: Run, **changes: Any) -> None:
     predictor = run(stages.PREDICTOR, config, generator, lengths)
     steps = run(stages.STEPS, config, generator)
     run(stages.PLAN, config, generator, lengths, predictor, steps)
-    champion = Champion(
-        tiny_packing.some_packing(), Published("things", 1, "sha256:p", "models:/things/1", {}), "packing"
-    )
+    champion = Champion(tiny_packing.some_packing(), Published("things", 1, "sha256:p", "models:/things/1", {}))
     loaded = LoadedChampion(champion, generators.load(f"path:{path}", "float32"), tiny_packing.some_predictor())
     outputs = learn.read(tiny_packing.write_observed(folder / "observed.jsonl", champion, 60), 60)
     lengths = run(learn.OBSERVED, learn.observed_of(outputs, loaded, config.lengths))

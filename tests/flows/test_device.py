@@ -69,6 +69,6 @@ def test_what_a_cpu_measures_never_takes_the_place_of_a_gpus_champion(tmp_path, 
     """It is refused before anything is measured or looked up: the champion here has nothing but its class."""
     monkeypatch.setenv("PLIANT_HOME", str(tmp_path))
     champion = SimpleNamespace(artifact=SimpleNamespace(**{DEVICES[system]: "a GPU"}))
-    monkeypatch.setattr(system, "load_champions", lambda _registry: {"things": champion})
+    monkeypatch.setattr(system, "load_champions", lambda *_: {"things": champion})
     with pytest.raises(DeviceError, match="the champion of things was measured on a GPU, and this device is cpu-"):
         system.reprofile("cpu", 1, silent)

@@ -34,7 +34,6 @@ SAME = {
     "comments and layout": PLAIN.replace("total = 0", "total  =  0  # of all").replace("\n\n", "\n\n\n"),
     "docstrings": '"""What it is."""\n' + PLAIN.replace("    total = 0", '    """The sum."""\n    total = 0'),
     "text behind a constant": PLAIN.replace("LIMIT = 3", 'LIMIT = 3\n"""Of what."""'),
-    "local names": PLAIN.replace("total", "amount").replace("each", "one"),
 }
 OTHER = {
     "a constant": PLAIN.replace("LIMIT = 3", "LIMIT = 4"),

@@ -15,9 +15,10 @@ from pliant.flows.pipeline import Pipeline, tasks
 from pliant.flows.stage import Stage, StageResult
 from pliant.progress import silent
 from pliant.registry import codec
+from pliant.registry.mlflow_store import MlflowRegistry
 from pliant.registry.store import FolderStore
 from pliant.tokens.artifact import Backbone
-from tests.fixtures.remembering import Package, Registry
+from tests.fixtures.mlflow_client import RELEASES, Package, publishing
 from tests.fixtures.runs import place_in
 from tests.fixtures.tokens.samples import tiny_backbone
 
@@ -133,7 +134,7 @@ class Listed(Pipeline[Config, Result, Result, None]):
         return ((None if result.name == "first" else "cpu", result.name) for result in results)
 
     def register(self, published, result):
-        names = [f"part-{result.name}", f"whole-{result.name}"]
+        names = [f"pliant-bins-{kind}-{result.name}" for kind in ("part", "whole")]
         for name in names:
             published.register(name, f"digest of {name}", lambda name=name: Package(name, f"digest of {name}"))
         return names
@@ -144,19 +145,26 @@ Listed.__abstractmethods__ = frozenset()  # the rest is for other tests
 
 @pytest.mark.parametrize("refused", [(), ("one",), ("one", "two")])
 def test_of_several_those_are_released_together_that_the_gate_let_pass(refused, monkeypatch):
-    registry = Registry()
+    client, registry = (
+        publishing(monkeypatch),
+        MlflowRegistry("sqlite:///registry.db", "pliant-bins", Path("artifacts")),
+    )
     monkeypatch.setattr(pipeline, "open_registry", lambda *_: registry)
     items = [Result("one"), Result("two")]
     verdicts = {
         item.name: Judged(item.name not in refused, "bad" if item.name in refused else "good", ()) for item in items
     }
-    release = Listed(Config(), None).released(items, verdicts, {"whole-one": "its configuration"}, silent)
-    passed = [name for name in ("part-one", "whole-one", "part-two", "whole-two") if name.split("-")[1] not in refused]
-    assert registry.commits == ([passed] if passed else [])
+    names = [f"pliant-bins-{kind}-{item.name}" for item in items for kind in ("part", "whole")]
+    release = Listed(Config(), None).released(items, verdicts, {names[1]: '{"seed": 1}'}, silent)
+    passed = [name for name in names if name.rpartition("-")[2] not in refused]
+    moved = [write[1] for write in client.writes if write[0] == "champion"]
+    assert moved == ([RELEASES, *passed] if passed else []), "all by one write, and each part before its whole"
     assert release.promoted is (not refused)
-    assert set(release.new) == {"part-one", "whole-one", "part-two", "whole-two"}
+    assert set(release.new) == {*names}
     assert ("one: bad" in release.reason) is ("one" in refused)
-    assert registry.kept == ({} if "one" in refused else {"whole-one": "its configuration"})
+    if passed:
+        kept = {} if "one" in refused else {names[1]: '{"seed": 1}'}
+        assert registry.release("bins").configurations == kept
 
 
 @pytest.mark.parametrize("allowed", [False, True])

@@ -9,7 +9,7 @@ import pytest
 
 from pliant.errors import RefusedError, RegistryError, UnreachableError
 from pliant.flows import release
-from pliant.flows.champions import RECORD, Champion, fetch_champions, record_to_json
+from pliant.flows.champions import RECORD, Champion, load_champions, record_to_json
 from pliant.flows.release import OUTAGE_WAITS, retried
 from pliant.registry.package import Published
 from pliant.tokens.artifact import Task
@@ -77,7 +77,7 @@ def test_champions_are_read_patiently(waits, scheduled):
     fetches = Answers(AWAY, RegistryError("fetched"))
     registry.fetch = lambda name, which: fetches()
     with pytest.raises(RegistryError, match="fetched"):
-        list(fetch_champions(registry, Task, "pliant-tokens-task-"))
+        load_champions(registry, Task)
     assert waits == [3, 3]
 
 
@@ -87,22 +87,22 @@ class Record:
 
 
 def version(**tags: str) -> Published:
-    return Published("things", 3, "sha256:x", "models:/things/3", tags)
+    return Published("pliant-bins-things", 3, "sha256:x", "models:/things/3", tags)
 
 
 def test_a_record_comes_back_as_it_was_written():
-    assert Champion(None, version(**{RECORD: record_to_json(Record(4))}), "bins").record(Record) == Record(4)
+    assert Champion(None, version(**{RECORD: record_to_json(Record(4))})).record(Record) == Record(4)
 
 
 @pytest.mark.parametrize("text", ["{}", '{"threads": "four"}', '{"threads": 1, "cores": 2}', "threads"])
 def test_a_record_of_other_settings_than_todays_is_told(text):
     with pytest.raises(RegistryError, match=r"the tag pliant\.record of models:/things/3 cannot be read"):
-        Champion(None, version(**{RECORD: text}), "bins").record(Record)
+        Champion(None, version(**{RECORD: text})).record(Record)
 
 
 def test_a_version_that_the_flow_did_not_publish_is_told():
     with pytest.raises(RegistryError, match=r"was not published by the bins flow: it has no tag pliant\.record"):
-        Champion(None, version(), "bins").record(Record)
-    with pytest.raises(RegistryError, match=r"was not published by the packing flow: it has no tag part"):
-        Champion(None, version(part="newest"), "packing").version("part")
-    assert Champion(None, version(part="12"), "packing").version("part") == 12
+        Champion(None, version()).record(Record)
+    with pytest.raises(RegistryError, match=r"was not published by the bins flow: it has no tag part"):
+        Champion(None, version(part="newest")).version("part")
+    assert Champion(None, version(part="12")).version("part") == 12

@@ -1,23 +1,27 @@
-"""What a run registers, keeps and promotes, with a registry that only remembers."""
+"""What a run registers, keeps and promotes, in a registry in memory."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 
 from pliant.errors import InputError
-from pliant.flows.release import CHALLENGER, Release, commit, merged, publication, publish_champion
-from pliant.registry.mlflow_store import CHAMPION
-from tests.fixtures.remembering import Package, Registry
+from pliant.flows.release import Release, commit, merged, publication, publish_champion
+from pliant.registry.mlflow_store import MlflowRegistry
+from tests.fixtures.mlflow_client import RELEASES, A, B, Package, publishing
+
+REGISTRY = MlflowRegistry("sqlite:///registry.db", "pliant-bins", Path("artifacts"))
 
 
 @pytest.fixture
-def registry() -> Registry:
-    return Registry()
+def client(monkeypatch):
+    return publishing(monkeypatch)
 
 
-def released(registry: Registry, promoted: bool, why: str = "", **digests: str):
+def released(promoted: bool, digests: dict[str, str], why: str = "") -> Release:
     gate = {"passed": promoted, "reason": why} if why else {"passed": promoted}
-    with publication(registry, "things", {"a": {"b": 1}}, gate) as published:
+    with publication(REGISTRY, "things", {"a": {"b": 1}}, gate) as published:
         for name, digest in digests.items():
             published.register(name, digest, lambda name=name, digest=digest: Package(name, digest))
         if promoted:
@@ -26,67 +30,68 @@ def released(registry: Registry, promoted: bool, why: str = "", **digests: str):
     return published.release(promoted, "because")
 
 
-def test_what_is_new_is_a_challenger_first_and_promoted_in_the_order_of_registration(registry):
-    release = released(registry, True, part="x", whole="y")
-    assert (release.versions, release.new) == ({"part": 1, "whole": 1}, ("part", "whole"))
-    assert registry.aliases["part", CHALLENGER] == registry.aliases["part", CHAMPION] == 1
-    assert registry.commits == [["part", "whole"]]
+def challenger() -> tuple[str, dict[str, int], str]:
+    proposed = REGISTRY.release("bins", "challenger")
+    return proposed.state, proposed.versions, proposed.reason
 
 
-def test_a_known_champion_or_challenger_keeps_its_version_and_is_not_packed_again(registry):
-    released(registry, True, part="x")
-    refused = released(registry, False, part="z")
-    again = released(registry, False, part="z")
-    assert (refused.versions, refused.new) == ({"part": 2}, ("part",))
-    assert (again.versions, again.new) == ({"part": 2}, ())
-    assert released(registry, False, part="x").versions == {"part": 1}
-    assert registry.aliases["part", CHAMPION] == 1
+def test_what_is_new_is_a_challenger_first_and_promoted_in_the_order_of_registration(client):
+    release = released(True, {B: "x", A: "y"})
+    assert (release.versions, release.new) == ({B: 1, A: 1}, (B, A))
+    moved = [write[:2] for write in client.writes if write[0] in ("challenger", "champion")]
+    assert moved == [("challenger", B), ("challenger", A), ("champion", RELEASES), ("champion", B), ("champion", A)]
 
 
-def test_what_the_gate_refused_is_a_release_that_nobody_serves(registry):
-    released(registry, True, part="x")
-    assert registry.proposed == []
-    released(registry, False, part="z")
-    assert [(state, changes) for state, changes, _ in registry.proposed] == [("refused", {"part": 2})]
-    released(registry, False, part="x")  # the champion itself
-    assert len(registry.proposed) == 1
-    released(registry, False, "its mean request is 3% slower", part="y")
-    assert registry.proposed[-1] == ("refused", {"part": 3}, "its mean request is 3% slower")
+def test_a_known_champion_or_challenger_keeps_its_version_and_is_not_packed_again(client):
+    released(True, {A: "x"})
+    refused, again = released(False, {A: "z"}), released(False, {A: "z"})
+    assert (refused.versions, refused.new) == ({A: 2}, (A,))
+    assert (again.versions, again.new) == ({A: 2}, ())
+    assert released(False, {A: "x"}).versions == {A: 1}
+    assert REGISTRY.release("bins").versions == {A: 1}
 
 
-def test_where_challengers_are_tried_first_only_the_first_champion_is_served_at_once(registry, monkeypatch):
+def test_what_the_gate_refused_is_a_release_that_nobody_serves(client):
+    released(True, {A: "x"})
+    assert REGISTRY.release("bins", "challenger") is None
+    released(False, {A: "z"})
+    assert challenger() == ("refused", {A: 2}, "")
+    released(False, {A: "x"})  # the champion itself
+    assert challenger() == ("refused", {A: 2}, "")
+    released(False, {A: "y"}, "its mean request is 3% slower")
+    assert challenger() == ("refused", {A: 3}, "its mean request is 3% slower")
+
+
+def test_where_challengers_are_tried_first_only_the_first_champion_is_served_at_once(client, monkeypatch):
     monkeypatch.setenv("PLIANT_ROLLOUT", "canary")
-    released(registry, True, part="x")
-    assert registry.aliases["part", CHAMPION] == 1 and registry.proposed == []
-    released(registry, True, part="y")
-    assert registry.aliases["part", CHAMPION] == 1
-    assert [(state, changes) for state, changes, _ in registry.proposed] == [("waiting", {"part": 2})]
+    released(True, {A: "x"})
+    assert REGISTRY.release("bins").versions == {A: 1} and REGISTRY.release("bins", "challenger") is None
+    released(True, {A: "y"})
+    assert REGISTRY.release("bins").versions == {A: 1} and challenger()[:2] == ("waiting", {A: 2})
     monkeypatch.setenv("PLIANT_ROLLOUT", "sandwich")
     with pytest.raises(InputError, match="PLIANT_ROLLOUT is 'sandwich', but must be one of direct, canary"):
-        released(registry, True, part="z")
+        released(True, {A: "z"})
 
 
-def test_what_is_damaged_in_the_registry_is_published_once_more(registry):
-    released(registry, True, part="x")
-    registry.damaged.add("part")
-    assert released(registry, True, part="x").versions == {"part": 2}
+def test_what_is_damaged_in_the_registry_is_published_once_more(client):
+    released(True, {A: "x"})
+    client.damaged.add(A)
+    assert released(True, {A: "x"}).versions == {A: 2}
 
 
-def test_a_profile_measured_here_is_the_champion_at_once(registry):
-    released(registry, True, part="x")
+def test_a_profile_measured_here_is_the_champion_at_once(client):
+    released(True, {A: "x"})
     runs = []
-    assert publish_champion(registry, "things profile", Package("part", "y"), log=runs.append) == 2
-    assert registry.aliases["part", CHAMPION] == 2
-    assert len(runs) == 1
+    assert publish_champion(REGISTRY, "things profile", Package(A, "y"), log=runs.append) == 2
+    assert REGISTRY.release("bins").versions == {A: 2} and len(runs) == 1
 
 
-def test_a_release_keeps_the_configurations_of_the_tasks_that_it_takes_up_alone(registry):
-    kept = {"part": "{1}", "other": "{2}"}
-    with publication(registry, "things", {}, {}, kept) as published:
-        for name in ("part", "other", "shared"):
+def test_a_release_keeps_the_configurations_of_the_tasks_that_it_takes_up_alone(client):
+    with publication(REGISTRY, "things", {}, {}, {A: '{"a": 1}', "pliant-bins-other": '{"a": 2}'}) as published:
+        for name in (A, "pliant-bins-other", B):
             published.register(name, name, lambda name=name: Package(name, name))
-        published.promote(["shared", "part"])
-    assert registry.kept == {"part": "{1}"}
+        published.promote([B, A])
+    assert REGISTRY.release("bins").configurations == {A: '{"a": 1}'}
 
 
 def test_the_releases_of_several_runs_of_a_flows_work_are_one():

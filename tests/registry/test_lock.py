@@ -86,4 +86,3 @@ def test_releases_are_committed_under_a_lease_where_the_registry_is_no_file(tmp_
         assert registry.versions("pliant-tokens-") == {PROFILE: number}
     assert registry.names("pliant-lock-") == []
     assert registry.release("tokens", "previous").number == released.former == 1
-    assert registry.commit({}, without=[PROFILE]).versions == {}

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import ssl
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -24,6 +22,7 @@ from pliant.registry.mlflow_client import (
     shown,
 )
 from tests.fixtures.certificate import certificate
+from tests.fixtures.listener import listening
 
 
 @pytest.mark.parametrize(
@@ -110,31 +109,14 @@ def test_a_database_is_there_or_its_folder_is_made_if_it_may_be(tmp_path):
         check_reachable(f"sqlite:///{tmp_path / 'file' / 'x' / 'm.db'}", create=True)
 
 
-class Health(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.end_headers()
-
-    def log_message(self, format, *arguments) -> None:
-        """Say nothing."""
-
-
 @contextmanager
-def server(folder: Path, days: float = 1.0) -> Iterator[tuple[str, Path]]:
-    """A server with a certificate for 127.0.0.1 that is valid for so many days: its port, and the certificate."""
-    own = certificate(folder, days)
+def server(folder: Path) -> Iterator[tuple[str, Path]]:
+    """A server with a certificate for 127.0.0.1: its address, and the certificate."""
+    own = certificate(folder, 1.0)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(own.path, own.key)
-    listening = HTTPServer(("127.0.0.1", 0), Health)
-    listening.socket = context.wrap_socket(listening.socket, server_side=True)
-    thread = threading.Thread(target=listening.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    try:
-        yield str(listening.server_port), own.path
-    finally:
-        listening.shutdown()
-        listening.server_close()
-        thread.join()
+    with listening(lambda message: (200, b""), tls=context) as listener:
+        yield listener.url, own.path
 
 
 @pytest.fixture(autouse=True)
@@ -151,13 +133,13 @@ def unreachable(address: str) -> str:
 
 @pytest.mark.parametrize("name", [TRUSTED, "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"])
 def test_a_certificate_is_trusted_if_mlflows_client_trusts_it(tmp_path, monkeypatch, name):
-    with server(tmp_path) as (port, path):
-        address = f"https://me:hidden@127.0.0.1:{port}"
+    with server(tmp_path) as (url, path):
+        address = url.replace("://", "://me:hidden@")
         refused = unreachable(address)
         monkeypatch.setenv(name, str(path))
         check_reachable(address, create=False)
     assert refused == (
-        f"the certificate of the MLflow server at https://127.0.0.1:{port} is not valid (self-signed certificate): "
+        f"the certificate of the MLflow server at {url} is not valid (self-signed certificate): "
         f"{TRUSTED} names the file of those to trust"
     )
 

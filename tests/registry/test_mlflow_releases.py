@@ -1,4 +1,4 @@
-"""Releases and listings of the MLflow registry in front of a client in memory, which notes every write in its order."""
+"""Releases of the MLflow registry, and moves between them, in front of a client in memory that notes every write."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from mlflow.exceptions import MlflowException
 
 from pliant.errors import RegistryError, UnreachableError
@@ -26,13 +28,23 @@ def client(monkeypatch):
 
 
 def aliases_of(client):
-    """What was written but sentences about whether a version is served, and notes on releases."""
-    return [write for write in client.writes if write[0] != "says" and not write[0].startswith("pliant.")]
+    """The aliases that were moved, and when the lock was held."""
+    return [write for write in client.writes if not write[0].startswith("pliant.")]
+
+
+REGISTRY = MlflowRegistry("sqlite:///registry.db", "pliant-bins", Path("artifacts"))
+C, NOW, AT = "pliant-bins-c", "2026-11-27T00:10:00+00:00", "2026-11-27 00:10 UTC"
 
 
 @pytest.fixture
-def registry():
-    return MlflowRegistry("sqlite:///registry.db", "pliant-bins", Path("artifacts"))
+def registry(client):
+    return REGISTRY
+
+
+def whole(monkeypatch):
+    """Whatever is asked for is unaltered, and happens at the same moment."""
+    monkeypatch.setattr(MlflowRegistry, "intact", lambda self, published: True)
+    monkeypatch.setattr(releases, "now_text", lambda: NOW)
 
 
 def test_a_release_is_written_then_committed_and_only_then_the_models_own_aliases_follow_in_order(registry, client):
@@ -50,49 +62,7 @@ def test_a_release_is_written_then_committed_and_only_then_the_models_own_aliase
         ("previous", A, "2"),
         ("champion", A, "3"),
     ]
-    assert registry.release("bins").former == 1
-
-
-def says(client, name):
-    return {number: version.description for number, version in client.stored[name].items()}
-
-
-def test_versions_say_since_when_they_are_served_and_what_took_their_place(registry, client, monkeypatch):
-    monkeypatch.setattr(releases, "now_text", lambda: "2026-11-27T00:10:00+00:00")
-    registry.commit({A: 2})
-    at = "2026-11-27 00:10 UTC"
-    assert says(client, A) == {
-        1: f"Served until {at}, when version 2 took its place (release 1).",
-        2: f"Served since {at} (release 1).",
-        3: None,
-    }
-    assert says(client, B)[1] == f"Served since {at} or earlier.", "it was served before it could say so"
-    registry.commit({A: 3}, without=[B])
-    assert says(client, A)[2] == f"Served until {at}, when version 3 took its place (release 2)."
-    assert says(client, B)[1] == f"Served until {at}, when it was left out (release 2)."
-    written = len([write for write in client.writes if write[0] == "says"])
-    registry.commit({A: 3})
-    assert len([write for write in client.writes if write[0] == "says"]) == written, "each is said once"
-    monkeypatch.setattr(MlflowRegistry, "intact", lambda self, published: True)
-    switching.switch(registry, "bins", 1, "bad")
-    assert says(client, A) == {
-        1: f"Served until {at}, when version 2 took its place (release 1).",
-        2: f"Served since {at} (release 1).",
-        3: f"Served until {at}, when version 2 took its place (release 1).",
-    }
-    assert says(client, B)[1] == f"Served since {at} (release 1).", "it is so again"
-
-
-def test_a_publisher_that_dies_before_it_says_what_is_served_leaves_it_to_the_next(registry, client, monkeypatch):
-    registry.commit({A: 2})
-    with monkeypatch.context() as patch:
-        patch.setattr(Client, "update_model_version", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
-            registry.commit({A: 3})
-    assert registry.release("bins").versions[A] == 3 and says(client, A)[3] is None
-    registry.commit({A: 3})
-    assert says(client, A)[3].startswith("Served since ") and says(client, A)[2].startswith("Served until ")
-    assert registry.release("bins", 1).state == "left"
+    assert registry.release("bins").former == 1 and registry.release("bins", 1).state == "left"
 
 
 def test_a_release_keeps_the_configuration_that_made_each_task_also_where_nothing_else_has_changed(registry, client):
@@ -104,7 +74,6 @@ def test_a_release_keeps_the_configuration_that_made_each_task_also_where_nothin
     assert registry.release("bins", 1).configurations == {A: '{"a": 1}'}
     proposed = registry.propose({A: 3}, None, "waiting", "", "", {A: '{"a": 3}'})
     assert registry.release("bins", proposed.number).configurations == {A: '{"a": 3}'}
-    assert registry.commit({B: 3}, without=[A]).configurations == {}
 
 
 def test_what_another_publisher_released_meanwhile_is_not_overwritten(registry, client):
@@ -135,11 +104,11 @@ def test_what_is_missing_is_said_with_what_there_is(registry, client):
     with pytest.raises(RegistryError, match=f"there is no {A} version 9 to release"):
         registry.commit({A: 9})
     assert client.writes == [("locked", "bins")], "and nothing is written"
-    client.add("pliant-bins-c", 1)
+    client.add(C, 1)
     with pytest.raises(RegistryError, match="has no model pliant-bins-x: "):
         registry.fetch("pliant-bins-x")
-    with pytest.raises(RegistryError, match="pliant-bins-c has no version under the alias champion; its aliases: none"):
-        registry.fetch("pliant-bins-c")
+    with pytest.raises(RegistryError, match=f"{C} has no version under the alias champion; its aliases: none"):
+        registry.fetch(C)
     client.aliases[A] |= {"trial": "2"}
     known = r"has no version under the alias best; its aliases: champion \(version 1\), trial \(version 2\)"
     with pytest.raises(RegistryError, match=known):
@@ -222,3 +191,125 @@ def test_a_database_that_nobody_listens_for_is_named_at_once_without_its_passwor
     assert "the registry could not be opened at postgresql://127.0.0.1:" in str(raised.value)
     assert "secret" not in str(raised.value) and "\n" not in str(raised.value)
     assert time.monotonic() - begun < 60, "MLflow itself goes on for 102 s"
+
+
+@pytest.fixture
+def three(registry, monkeypatch):
+    """Three releases, the last of which is served."""
+    whole(monkeypatch)
+    return [registry.commit({A: 1, B: 1}), registry.commit({A: 2}), registry.commit({A: 3, B: 2})]
+
+
+def test_going_back_is_one_move_of_the_alias_and_then_the_models_aliases_and_the_notes_follow(three, registry, client):
+    client.writes.clear()
+    left, served = switching.switch(registry, "bins", 2, "it was slow", switching.TAKEN_BACK)
+    assert (left.number, served.number) == (3, 2)
+    assert aliases_of(client)[1:4] == [("checked",), ("previous", RELEASES, "3"), ("champion", RELEASES, "2")]
+    assert registry.release("bins").number == 2 and registry.versions("pliant-bins-") == {A: 2, B: 1}
+    assert registry.aliases("pliant-bins-") == {A: 2, B: 1}
+    bad = registry.release("bins", 3)
+    assert (bad.state, bad.reason, bad.since) == ("taken back", "it was slow", NOW)
+    assert registry.release("bins").state == "" and registry.release("bins").since == NOW
+
+
+def test_what_cannot_be_is_refused_with_a_sentence(three, registry, client, monkeypatch):
+    before = registry.release("bins")
+    with pytest.raises(RegistryError, match="bins has no release 9; there are: 3, 2, 1"):
+        switching.switch(registry, "bins", 9, "")
+    with pytest.raises(RegistryError, match="release 3 of bins is served already"):
+        switching.switch(registry, "bins", 3, "")
+    with pytest.raises(RegistryError, match="cascade has no release that is served: run `pliant train cascade` first"):
+        switching.switch(registry, "cascade", 1, "")
+    del client.stored[A][2]
+    with pytest.raises(RegistryError, match=f"release 2 of bins is not whole: version 2 of {A} is gone"):
+        switching.switch(registry, "bins", 2, "")
+    monkeypatch.setattr(MlflowRegistry, "intact", lambda self, published: published.name != B)
+    with pytest.raises(RegistryError, match=f"release 1 of bins is not whole: version 1 of {B} is gone or was altered"):
+        switching.switch(registry, "bins", 1, "")
+    assert registry.release("bins") == before
+
+
+def test_there_is_nothing_to_go_back_to_from_the_first_release_or_from_one_whose_former_is_gone(
+    three, registry, client
+):
+    del client.stored[RELEASES][2]
+    with pytest.raises(RegistryError, match="release 2 of bins is not in the registry any more: name another one"):
+        switching.former_of(registry, "bins")
+    switching.switch(registry, "bins", 1, "bad")
+    with pytest.raises(RegistryError, match="release 1 of bins replaced none: there is nothing to go back to"):
+        switching.former_of(registry, "bins")
+    with pytest.raises(RegistryError, match="cascade has no release"):
+        switching.former_of(registry, "cascade")
+
+
+def test_a_challenger_is_a_release_that_nobody_serves_and_is_written_once(three, registry):
+    proposed = registry.propose({A: 1}, None, "waiting", "passed", "**figures**")
+    assert (proposed.number, proposed.former, proposed.versions) == (4, 3, {A: 1, B: 2})
+    assert registry.release("bins").number == 3 and registry.aliases("pliant-bins-") == {A: 3, B: 2}
+    assert registry.release("bins", "challenger").state == "waiting"
+    registry.promote(A, 2, "challenger")
+    assert registry.version(A, "challenger").version == 2, "a model's own challenger is its own alias"
+    assert registry.propose({A: 1}, None, "waiting", "again", "").number == 4
+    assert registry.propose({A: 2}, None, "refused", "other", "").number == 5
+    assert switching.aliases(registry, "bins") == {"champion": 3, "previous": 2, "challenger": 5}
+
+
+def test_a_release_on_trial_has_the_alias_of_its_stage_until_it_is_over(three, registry):
+    proposed = registry.propose({A: 1}, None, "waiting", "passed", "")
+    switching.label(registry, proposed, switching.SHADOW)
+    assert switching.aliases(registry, "bins")["shadow"] == 4
+    switching.label(registry, proposed, switching.CANARY)
+    assert switching.aliases(registry, "bins") == {"champion": 3, "previous": 2, "challenger": 4, "canary": 4}
+    switching.label(registry, proposed, None)
+    assert "canary" not in switching.aliases(registry, "bins")
+    switching.label(registry, proposed, switching.CANARY)
+    switching.switch(registry, "bins", 4, "it was no worse")
+    assert switching.aliases(registry, "bins") == {"champion": 4, "previous": 3}
+
+
+def test_a_challenger_that_was_written_without_its_alias_gets_it_and_is_not_written_twice(three, registry, client):
+    proposed = registry.propose({A: 1}, None, "waiting", "passed", "")
+    del client.aliases[RELEASES]["challenger"]  # as if its process had been killed before
+    assert registry.propose({A: 1}, None, "waiting", "passed", "") == proposed
+    assert switching.aliases(registry, "bins")["challenger"] == 4
+    del client.aliases[RELEASES]["challenger"]
+    assert registry.propose({A: 1}, None, "refused", "it is slower", "").number == 5, "that is another decision"
+
+
+def test_what_a_killed_switch_left_is_finished_and_nothing_else_is_touched(three, registry, client):
+    proposed = registry.propose({A: 1}, None, "waiting", "passed", "")
+    assert switching.unfinished(registry, "bins") == []
+    switching.label(registry, proposed, switching.CANARY)
+    switching.note(registry, proposed, switching.CANARY, "20%")
+    assert switching.unfinished(registry, "bins") == [], "it is tried"
+    client.aliases[RELEASES] |= {"previous": "3", "champion": "4"}  # as if `switch` had been killed after its commit
+    assert [release.number for release in switching.unfinished(registry, "bins")] == [4]
+    switching.finish(registry, "bins", "no worse")
+    assert switching.aliases(registry, "bins") == {"champion": 4, "previous": 3}
+    assert registry.aliases("pliant-bins-") == {A: 1, B: 2}
+    served, left = registry.release("bins"), registry.release("bins", 3)
+    assert (served.state, served.reason, left.state, left.reason) == ("", "no worse", "left", "no worse")
+    assert switching.unfinished(registry, "bins") == []
+    client.writes.clear()
+    switching.finish(registry, "bins", "again")
+    assert client.writes == [("locked", "bins")], "nothing is missing"
+
+
+@given(st.lists(st.integers(1, 3), max_size=6))
+def test_after_any_moves_exactly_the_last_release_is_served_and_each_is_as_it_was_written(moves):
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        two_models(monkeypatch)
+        whole(monkeypatch)
+        registry = REGISTRY
+        written = {release.number: release for release in (registry.commit({A: n}) for n in (1, 2, 3))}
+        served = 3
+        for number in moves:
+            if number == served:
+                with pytest.raises(RegistryError, match="served already"):
+                    switching.switch(registry, "bins", number, "r")
+            else:
+                switching.switch(registry, "bins", number, "r")
+            served = number
+        assert registry.release("bins") == written[served]
+        assert registry.aliases("pliant-bins-") == written[served].versions
+        assert {release.number: release for release in switching.history(registry, "bins")} == written

@@ -29,14 +29,13 @@ def test_a_run_keeps_what_was_logged(registry, tmp_path):
         run.params({"depth": 2, "name": "x"})
         run.metrics({"accuracy.m5": 0.5})
         run.document("report", {"a": 1})
-        run.text("notes.txt", "none")
         run.figure("curve", _curve())
         run.dataset("digits", "f" * 64, "scikit-learn")
     client = MlflowClient(registry.tracking_uri, registry.tracking_uri)
     kept = client.get_run(run.id)
     assert kept.info.status == "FINISHED" and kept.data.tags["why"] == "test"
     assert kept.data.params == {"depth": "2", "name": "x"} and kept.data.metrics == {"accuracy.m5": 0.5}
-    assert {item.path for item in client.list_artifacts(run.id)} == {"report.json", "notes.txt", "curve.png"}
+    assert {item.path for item in client.list_artifacts(run.id)} == {"report.json", "curve.png"}
     assert kept.inputs.dataset_inputs[0].dataset.name == "digits"
 
 
@@ -138,7 +137,7 @@ def answered(status: int) -> Exception:
 )
 def test_a_registry_that_answers_that_something_is_missing_is_told_from_one_that_fails(error, kind):
     with pytest.raises(RegistryError) as caught:
-        run(error)[0].text("report.md", "fine")
+        run(error)[0].document("report", {"fine": True})
     assert type(caught.value) is kind
     assert caught.value.__cause__ is None and caught.value.__suppress_context__
 

@@ -76,7 +76,7 @@ def champion(monkeypatch):
     """A champion whose predictor would be far off the challenger's lengths."""
     vague = np.full_like(some_packing().forecasts, 100.0)
     packing = some_packing(generator="old", predictor="old", forecasts=vague)
-    monkeypatch.setattr(champions, "load_champions", lambda _registry: {"things": SimpleNamespace(artifact=packing)})
+    monkeypatch.setattr(contest, "load_champions", lambda *_: {"things": SimpleNamespace(artifact=packing)})
     monkeypatch.setattr(champions, "fetch_generator", lambda *_: SimpleNamespace(context=CONTEXT))
     monkeypatch.setattr(champions, "fetch_predictor", lambda *_: "predictor")
     monkeypatch.setattr(contest, "forecasts_of", lambda *_: (packing.forecasts, packing.buckets))

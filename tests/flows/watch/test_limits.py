@@ -10,7 +10,8 @@ import psutil
 import pytest
 
 from pliant.errors import InputError
-from pliant.flows.watch import deployments, guard
+from pliant.flows.watch import guard
+from pliant.settings import FlowSettings
 from tests.fixtures.places import ROOT
 
 WORK = """
@@ -24,17 +25,16 @@ with guarded({seconds}):
 """
 
 
-def test_the_environment_sets_the_limits():
-    read = deployments.read_limits(
-        {"PLIANT_FLOW_HOURS": "0.5", "PLIANT_TASK_HOURS": "0.25", "PLIANT_ALARM_MINUTES": "2"}
-    )
-    assert (read.flow, read.task, read.alarm, read.guard) == (1800.0, 900.0, 120.0, 1836.0)
+def test_the_process_is_ended_when_prefects_own_limit_has_passed():
+    limits = FlowSettings.read({"PLIANT_FLOW_HOURS": "0.5", "PLIANT_TASK_HOURS": "0.25", "PLIANT_ALARM_MINUTES": "2"})
+    assert (limits.flow_hours, limits.task_hours, limits.alarm_minutes) == (0.5, 0.25, 2.0)
+    assert guard.with_grace(1800.0) == 1836.0
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "an hour", ""])
 def test_a_limit_that_is_no_positive_number_is_refused(text):
     with pytest.raises(InputError, match="PLIANT_FLOW_HOURS"):
-        deployments.read_limits({"PLIANT_FLOW_HOURS": text})
+        FlowSettings.read({"PLIANT_FLOW_HOURS": text})
 
 
 def _start(seconds: float, work: str) -> subprocess.Popen[str]:

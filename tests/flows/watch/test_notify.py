@@ -4,44 +4,29 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
 from pliant.flows.watch import notify
+from tests.fixtures.listener import listening
 
 NOTICE = {"text": "tokens: the run x ended as Failed", "flow": "tokens", "at": "2026-01-01"}
 
 
-class _Handler(BaseHTTPRequestHandler):
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["content-length"]))
-        self.server.bodies.append(json.loads(body))  # type: ignore[attr-defined]
-        self.send_response(int(self.path.strip("/")))
-        self.end_headers()
-
-    def log_message(self, *args: object) -> None:
-        """Say nothing."""
-
-
 @pytest.fixture
 def receiver():
-    with HTTPServer(("127.0.0.1", 0), _Handler) as server:
-        server.bodies = []
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server
-        server.shutdown()
+    with listening(lambda message: (int(message.path.strip("/")), b"")) as listener:
+        yield listener
 
 
 def test_a_notification_is_posted_as_json(receiver):
-    assert notify.send(f"http://127.0.0.1:{receiver.server_port}/200", NOTICE)
-    assert receiver.bodies == [NOTICE]
+    assert notify.send(f"{receiver.url}/200", NOTICE)
+    assert [json.loads(message.body) for message in receiver.messages] == [NOTICE]
 
 
 def test_a_webhook_that_fails_is_logged_without_its_address(receiver, caplog):
     with caplog.at_level(logging.WARNING):
-        assert not notify.send(f"http://127.0.0.1:{receiver.server_port}/500", NOTICE)
+        assert not notify.send(f"{receiver.url}/500", NOTICE)
         assert not notify.send("http://127.0.0.1:1/secret-path", NOTICE)
         assert not notify.send("file:///etc/passwd", NOTICE)
     assert len(caplog.records) == 3
