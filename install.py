@@ -23,8 +23,6 @@ TEMPORARY = os.path.join(VENV, "downloads")  # beside what it becomes: one disk 
 EVERY = 10.0  # seconds between two lines; a reader is promised one every 15
 DOWNLOADED = {"demo": 3.3e9, "dev": 3.5e9}  # bytes, as measured on Linux x86-64 with the pins of constraints.txt
 INSTALLED = {"demo": 7.1e9, "dev": 7.5e9}
-PACKAGES = 240  # that pip looks at, about
-UNITS = {"kB)": 1e3, "MB)": 1e6, "GB)": 1e9}  # as pip writes sizes: "(79.3 MB)"
 COPYING = 5e7  # bytes in .venv/lib more than before: pip has begun to copy
 
 
@@ -111,7 +109,8 @@ def make_environment():
     command = [sys.executable, "-m", "venv", "--clear", VENV]
     result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if result.returncode != 0:
-        raise InstallError("no virtual environment could be made in %s: %s" % (VENV, last_line(result.stdout)))
+        why = last_line(result.stdout.splitlines(), "no reason given")
+        raise InstallError("no virtual environment could be made in %s: %s" % (VENV, why))
 
 
 def install(scope):
@@ -152,35 +151,21 @@ def follow(pip, scope, start):
         if time.time() - said < EVERY:
             continue
         said = time.time()
-        packages, local = looked_at()
-        downloaded = max(downloaded, size(TEMPORARY) + local)
-        share = share_done(scope, downloaded, packages, before, size(library))
+        downloaded = max(downloaded, size(TEMPORARY))
+        share = share_done(scope, downloaded, before, size(library))
         left = ", about %.0f s left" % ((said - start) * (1 - share) / share) if share > 0.02 else ""
         say("%.0f%% after %.0f s%s (%s)" % (100 * share, said - start, left, activity()))
 
 
-def share_done(scope, downloaded, packages, before, now):
-    """The first half is what pip finds and downloads, the second what it copies, which begins when all is downloaded.
+def share_done(scope, downloaded, before, now):
+    """The first half is what pip downloads, the second what it copies, which begins when all is downloaded.
 
-    Bytes: `downloaded`, of .venv/lib `before` pip began and `now`. `found`: how many packages pip has looked at.
+    Bytes: `downloaded`, of .venv/lib `before` pip began and `now`.
     """
     copied = now - before
     if copied < COPYING:
-        return 0.25 * min(downloaded / DOWNLOADED[scope], 1.0) + 0.25 * min(packages / PACKAGES, 1.0)
+        return 0.5 * min(downloaded / DOWNLOADED[scope], 1.0)
     return min(0.5 + 0.5 * copied / max(INSTALLED[scope] - before, 1.0), 0.99)
-
-
-def looked_at():
-    """How many packages pip has looked at, and the bytes of those that it need not download, out of its log."""
-    packages, local = 0, 0.0
-    for line in log_lines():
-        words = line.split()
-        packages += line.startswith(("Collecting ", "Requirement already satisfied: "))
-        if len(words) > 1 and words[0] == "Processing" and os.path.isfile(words[1]):
-            local += os.path.getsize(words[1])
-        elif line.lstrip().startswith("Using cached") and words[-1] in UNITS:
-            local += float(words[-2].lstrip("(")) * UNITS[words[-1]]
-    return packages, local
 
 
 def activity():
@@ -209,13 +194,11 @@ def reason(scope):
 
 def last_error(lines):
     errors = [line for line in lines if "ERROR" in line or "error:" in line]
-    lines = [line for line in lines if line.strip()]
-    return (errors or lines or ["no word from pip"])[-1].replace("ERROR: ", "").strip()[:300]
+    return last_line(errors or lines, "no word from pip").replace("ERROR: ", "")
 
 
-def last_line(text):
-    lines = [line for line in text.splitlines() if line.strip()]
-    return lines[-1].strip()[:300] if lines else "no reason given"
+def last_line(lines, none):
+    return ([none] + [line.strip() for line in lines if line.strip()])[-1][:300]
 
 
 def log_lines():

@@ -76,7 +76,7 @@ def run(name: str, parts: Mapping[str, Part], full: bool, names: Sequence[str], 
     """
     if unknown := [part for part in names if part not in parts]:
         raise InputError("part", unknown[0], f"one of {', '.join(parts)}")
-    settings.prepare(settings.read())
+    settings.prepare()
     from pliant.flows.progress import stage
 
     context, start = Context(full, stage, seeds=seeds), time.monotonic()

@@ -34,8 +34,7 @@ def _clean(args: Namespace) -> int:
     from pliant.settings import FlowSettings
 
     names = [systems.system(name).name for name in args.systems] or systems.names()
-    project = settings.read()
-    settings.prepare(project)
+    project = settings.prepare()
     limits = FlowSettings.read().replace(**options.given(args, LIMITS))
     with stage("what is no longer needed"):
         items = retention.survey(project, limits, names)

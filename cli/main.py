@@ -174,7 +174,7 @@ def _train(args: Namespace) -> None:
 def _profile(args: Namespace) -> None:
     from pliant.flows import settings
 
-    settings.prepare(settings.read())
+    settings.prepare()
     from pliant.device import describe_device, resolve_device
     from pliant.flows.progress import stage
 
@@ -195,8 +195,7 @@ def _serve(args: Namespace) -> int:
     from pliant.serving.settings import fields_from_environment, settings_of
     from pliant.serving.workers.devices import devices
 
-    project = settings.read()
-    settings.prepare(project)
+    project = settings.prepare()
     port = servers.free_port(args.port) if args.port == 0 else args.port
     kind = settings_of(args.system)
     chosen = fields_from_environment(os.environ, kind) | options.given(args, kind.model_fields)

@@ -53,8 +53,7 @@ def _status(args: Namespace) -> None:
     from pliant.flows.status import status
 
     names = [systems.system(name).name for name in args.systems] or list(systems.names())
-    project = settings.read()
-    settings.prepare(project)
+    project = settings.prepare()
     statuses = [status(project, name) for name in names]
     watched = {name: read_state(project.home_of(name), name) for name in names}
     if args.json:
@@ -96,8 +95,7 @@ def _switch(
     from pliant.serving.events import CHAMPION, ROLLBACK, Event, EventOutbox, server_of
 
     system = systems.system(args.system).name
-    project = settings.read()
-    settings.prepare(project)
+    project = settings.prepare()
     registry = open_registry(project, system)
     if not registry.exists():
         raise InputError("SYSTEM", system, f"one with a release: run `pliant train {system}` first")

@@ -134,8 +134,7 @@ def _open(args: Namespace, system: str) -> MlflowRegistry:
     from pliant.flows.release import open_registry
     from pliant.registry.signing.signatures import Signing, Trust, load_signer
 
-    project = settings.read()
-    settings.prepare(project)
+    project = settings.prepare()
     signer: Signer | None = load_signer(args.key, "--key") if args.key else None
     trust: Trust | None = Trust(args.trusted, "--trusted") if args.trusted else None
     if signer is None and project.signing_key is not None and not args.check:

@@ -20,8 +20,7 @@ def _schedule(args: Namespace) -> None:
     from pliant.flows import settings
 
     system = systems.system(args.system).name
-    project = settings.read()
-    settings.prepare(project)
+    project = settings.prepare()
     from pliant.flows.watch.automations import schedule
 
     for line in schedule(project, system, args.config, args.cron, args.timezone):

@@ -81,11 +81,13 @@ def _path(environment: Mapping[str, str], name: str) -> Path | None:
     return None if text is None else Path(text).absolute()
 
 
-def prepare(settings: Settings) -> None:
+def prepare(project: Settings | None = None) -> Settings:
     """Set what Prefect and MLflow read, where the user has not: quiet, offline, inside the project's folders.
 
-    Raises `InputError` if there can be no folder for our state.
+    Returns the settings of the project: those given, or those of the environment. Raises `InputError` if there can be no
+    folder for our state.
     """
+    settings = project or read()
     try:
         settings.home.mkdir(parents=True, exist_ok=True)  # or Prefect warns that it cannot make its own in there
     except OSError as error:
@@ -96,3 +98,4 @@ def prepare(settings: Settings) -> None:
     # Where the command ends soon after its server, this logger reports lost events, which nobody will miss.
     # No variable controls it.
     logging.getLogger("EventsWorker").setLevel(logging.CRITICAL)
+    return settings

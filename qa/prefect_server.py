@@ -35,7 +35,7 @@ DEPLOY = """
 import json, sys
 from pliant.flows import settings
 from pliant.flows.watch import automations, deployments
-settings.prepare(settings.read())
+settings.prepare()
 parameters = json.loads(sys.argv[1])
 deployments.prepare()
 for name, flow in deployments.nightly_flows().items():
@@ -47,8 +47,7 @@ SCHEDULE = """
 import sys
 from pathlib import Path
 from pliant.flows import settings
-project = settings.read()
-settings.prepare(project)
+project = settings.prepare()
 from pliant.flows.watch.automations import schedule
 for system in sys.argv[2:]:
     schedule(project, system, Path(sys.argv[1]), None, "UTC")

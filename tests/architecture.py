@@ -74,7 +74,7 @@ FRAMEWORK_HOMES = {
     "timm": ("pliant/*/model.py", *OFFLINE),
     "transformers": (*_MODELS, *_ENGINE, *OFFLINE),
     "numba": ("pliant/*_kernel.py",),
-    "onnx": ("pliant/bins/runtimes/compile.py", "pliant/bins/onnx_*.py"),
+    "onnx": ("pliant/bins/runtimes/compile.py",),
     "onnxruntime": ("pliant/bins/runtimes/onnx_*.py",),
     "ray": ("serving/workers/ray_*.py",),
     "llguidance": ("pliant/packing/engine/grammar.py",),

@@ -6,10 +6,11 @@ A fresh start has a new tokenizer, whose vocabulary is learnt from given texts.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from torch import nn
@@ -66,19 +67,11 @@ def pretrained(address: str) -> Start:
 
     Raises `InputError` for what cannot be read, and `OfflineError` where the hub is out of reach.
     """
-    scheme, _, rest = address.partition(":")
-    if scheme == "path" and not Path(rest).is_dir():
-        raise InputError("model", rest, "an existing folder with config.json, tokenizer.json and weights")
-    if scheme not in ("path", "hub") or not rest:
-        raise InputError("model", address, "scratch, path:FOLDER or hub:NAME")
-    try:
-        model = _load_model(rest, 2)
-        tokenizer = read_tokenizer(rest)
-        loading.check_tokens(tokenizer, model, rest, "model")
+    with reading(address, "model", "scratch", "train from scratch (scratch)") as (_, name):
+        model, tokenizer = _load_model(name, 2), read_tokenizer(name)
+        loading.check_tokens(tokenizer, model, name, "model")
         del model  # another one is made for each level
-    except Exception as error:  # readers and the network raise many kinds
-        raise_unreadable(scheme, rest, error, "model", "train from scratch (scratch)")
-    return Start(lambda outputs: _load_model(rest, outputs), tokenizer, fresh=False)
+    return Start(lambda outputs: _load_model(name, outputs), tokenizer, fresh=False)
 
 
 def scratch(config: ScratchConfig, texts: Iterable[str]) -> Start:
@@ -187,17 +180,27 @@ def read_tokenizer(name: str) -> Tokenizer:
     return tokenizer
 
 
-def raise_unreadable(scheme: str, name: str, error: Exception, field: str, instead: str) -> NoReturn:
-    """Raise why a model could not be read, as one sentence.
+@contextmanager
+def reading(address: str, field: str, other: str, instead: str) -> Iterator[tuple[str, str]]:
+    """Give the scheme and the rest of `path:FOLDER` or `hub:NAME`; whatever reading that raises becomes one sentence.
 
-    `field`: the setting that named it; `instead`: what works without a network, besides a folder. Raises `OfflineError`
-    for a model of the hub, otherwise `InputError`.
+    `field`: the setting that names it; `other`: what it may be besides; `instead`: what works without a network, besides
+    a folder. Raises `OfflineError` for a model of the hub, otherwise `InputError`.
     """
-    if isinstance(error, InputError):
-        raise error
-    if scheme == "hub":
-        raise OfflineError(
-            f"the model {name} could not be fetched from the hub ({type(error).__name__}); without a network use a local "
-            f"folder (path:FOLDER) or {instead}"
-        ) from error
-    raise InputError(field, name, f"a folder with a model of transformers ({type(error).__name__}: {error})") from error
+    scheme, _, name = address.partition(":")
+    if scheme == "path" and not Path(name).is_dir():
+        raise InputError(field, name, "an existing folder with config.json, tokenizer.json and weights")
+    if scheme not in ("path", "hub") or not name:
+        raise InputError(field, address, f"{other}, path:FOLDER or hub:NAME")
+    try:
+        yield scheme, name
+    except InputError:
+        raise
+    except Exception as error:  # readers and the network raise many kinds
+        if scheme == "hub":
+            raise OfflineError(
+                f"the model {name} could not be fetched from the hub ({type(error).__name__}); without a network use a "
+                f"local folder (path:FOLDER) or {instead}"
+            ) from error
+        wanted = f"a folder with a model of transformers ({type(error).__name__}: {error})"
+        raise InputError(field, name, wanted) from error

@@ -109,7 +109,7 @@ def main(words: Sequence[str]) -> int:
     origin = measure.here()
     if not options.only and not options.ci:
         outside(origin.today)
-    settings.prepare(settings.read())
+    settings.prepare()
     return run(entries, origin, measure.measure_part, options.accept, LEDGER)
 
 

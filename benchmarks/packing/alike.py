@@ -108,7 +108,7 @@ def _serve(engine: PagedEngine, memory: Memory, texts: Sequence[tuple[int, ...]]
         waiting = waiting[count:]
         for prompt in arrived:
             came[prompt.id] = now
-            engine.add(prompt.id, texts[prompt.id], OUTPUT, (), {})
+            engine.add(prompt.id, texts[prompt.id], OUTPUT)
         plan = scheduler.handle(StepInput(arrived, finished), now)
         engine.carry_out(plan)
         most = max(most, engine.pages_used)

@@ -112,7 +112,7 @@ def _fill(engine: PagedEngine | ContinuousBatching, count: int) -> None:
             pass
         return
     for id in range(count):
-        engine.add(id, [1] * CACHED, 1 << 30, (), {})
+        engine.add(id, [1] * CACHED, 1 << 30)
         chunks = (Chunk(id, CACHED),)
         engine.carry_out(StepPlan(admitted=(id,), prefill_chunks=chunks, stalled=tuple(range(id))))
         engine.step()

@@ -95,8 +95,7 @@ def contenders() -> list[Contender]:
     def service(rival: Rival, tried: Tried) -> Opener:
         @contextmanager
         def opened(capacity: float) -> Iterator[str]:
-            project = settings.read()
-            settings.prepare(project)
+            project = settings.prepare()
             registry = open_registry(project, "tokens")  # what it had to download lives as long as it does
             model = launch.model_spec(registry, CHAMPION).text()
             with launch.serving(rival, tried.options(rival, capacity), model, project.home) as url:

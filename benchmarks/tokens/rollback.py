@@ -40,8 +40,7 @@ def rollback(context: Context) -> Measured:
     home = settings.read().home / "bench" / "watch"
     with own_environment(home), context.stage("rollback under load") as progress:
         (home / "mlruns").mkdir(parents=True, exist_ok=True)
-        project = settings.read()
-        settings.prepare(project)
+        project = settings.prepare()
         if load_champion(project) is None:
             run_flow("tokens", None, OVERRIDES)
         pool, registry = {TASK: test_examples(live_bundle())[TASK]}, open_registry(project, SYSTEM)

@@ -23,7 +23,7 @@ from pliant.bins.knowledge import Config, Knowledge, knowledge_of
 from pliant.bins.planning.plan import start_plan
 from pliant.bins.policies import choice_of
 from pliant.bins.scheduler import BinsScheduler
-from pliant.bins.simulated import ReferenceConfig, SimulatedBins, capacity, reference_load
+from pliant.bins.simulated import JITTER, TYPICAL, SimulatedBins, capacity, reference_load, typical
 from pliant.cli import loads
 from pliant.errors import InputError, RegistryError
 from pliant.flows import settings
@@ -31,12 +31,11 @@ from pliant.flows.champions import champion_artifacts
 from pliant.protocol import Request
 from pliant.report import observations, summarise
 from pliant.simulator import simulate
+from pliant.workload import ReferenceConfig
 
 MOST_REQUESTS = 200_000
 MOST_REFERENCE = 50_000
 SHARES = sum(ReferenceConfig().quiet) + sum(ReferenceConfig().loud)
-TYPICAL = 500  # lengths that stand for all
-JITTER = 0.05  # standard deviation of a duration's logarithm
 KINDS = f"{loads.DRAWN}, trace:FILE or a parquet file (requests each second)"
 HEADINGS = ("", "requests", "in time", "mean ms", "p50 ms", "p98 ms", "p99 ms", "texts", "ran as", "dropped")
 DEFAULT = Config().dispatch
@@ -48,8 +47,7 @@ Scheme = tuple[str, str, str, Mapping[str, Any]]
 
 def run(args: Namespace) -> None:
     """`pliant simulate bins`: print a table, one line a scheme. Raises `InputError`; without a champion `RegistryError`."""
-    project = settings.read()
-    settings.prepare(project)
+    project = settings.prepare()
     streams = list(champion_artifacts(project, Bins).values())
     if not streams:
         raise RegistryError("the registry holds no champion of the bins system: run `pliant train bins` first")
@@ -115,7 +113,7 @@ def _row(scheme: Scheme, bins: Sequence[Bins], requests: Sequence[Request], work
     if known.placement == "single":
         shares: list[float] = []
         for stream, artifact in zip(known.streams, bins, strict=True):
-            at = np.searchsorted([runtime.length for runtime in stream.runtimes], typical(artifact))
+            at = np.searchsorted([runtime.length for runtime in stream.runtimes], typical_of(artifact))
             shares += (np.bincount(at, minlength=len(stream.runtimes)) / (TYPICAL * len(bins))).tolist()
         deployed = tuple(start_plan(known, workers, shares))
     config = Config(workers, deployed=deployed, **changes)
@@ -145,7 +143,7 @@ def requests_of(load: str, bins: Sequence[Bins], workers: int, seed: int) -> lis
     if load == "reference":  # shorter where the devices are so fast that it would have too many requests
         throughput = workers * capacity(knowledge_of(bins))
         config = ReferenceConfig(seconds=min(ReferenceConfig().seconds, MOST_REFERENCE / (SHARES * throughput)))
-        lengths = {stream.name: typical(stream).tolist() for stream in bins}
+        lengths = {stream.name: typical_of(stream).tolist() for stream in bins}
         slos = {stream.name: stream.slo for stream in bins}
         return list(reference_load(lengths, slos, throughput, seed, config).requests)
     if load.startswith(loads.TRACE):
@@ -163,7 +161,7 @@ def _drawn(
     """Return requests at these times, each of a stream drawn with equal chances; of `lengths`, or of observed ones."""
     if not len(times):
         raise InputError("load", "no request", "at least one in the time given")
-    observed = [typical(stream) for stream in bins]
+    observed = [typical_of(stream) for stream in bins]
     streams = rng.integers(len(bins), size=len(times))
     picks = rng.integers(TYPICAL, size=len(times)) if lengths is None else lengths
     requests = []
@@ -174,10 +172,6 @@ def _drawn(
     return requests
 
 
-def typical(bins: Bins) -> Lengths:
-    """Return [TYPICAL] lengths distributed as those observed; all are the longest where none were observed."""
-    total = bins.lengths.sum()
-    if not total:
-        return np.full(TYPICAL, bins.shapes[-1].length)
-    lengths: Lengths = np.searchsorted(np.cumsum(bins.lengths), (np.arange(TYPICAL) + 0.5) / TYPICAL * total)
-    return np.clip(lengths, 1, bins.shapes[-1].length)
+def typical_of(bins: Bins) -> Lengths:
+    """Return lengths distributed as those observed; all are the longest where none were observed."""
+    return np.clip(typical(bins.lengths), 1, bins.shapes[-1].length)

@@ -48,8 +48,7 @@ def run(args: Namespace) -> None:
 
     Raises `InputError`, `RegistryError`.
     """
-    project = settings.read()
-    settings.prepare(project)
+    project = settings.prepare()
     tasks = load_champions(open_registry(project, "cascade"), Cascade)
     if not tasks:
         raise RegistryError("the registry holds no champion of the cascade system: run `pliant train cascade` first")

@@ -29,11 +29,10 @@ def arguments(args: Namespace) -> dict[str, Any]:
     if args.engine != "vllm":
         return {}
     from pliant.flows import settings
-    from pliant.serving.packing.vllm import engine
-    from pliant.serving.workers.child_process import Interpreter
+    from pliant.serving.packing.vllm.engine import interpreter_of
 
     home = settings.read().home
-    return {"measure": partial(_measure, home, Interpreter(engine.python_of(home), engine.environment_of(home)))}
+    return {"measure": partial(_measure, home, interpreter_of(home))}
 
 
 def _measure(

@@ -45,8 +45,7 @@ class Load:
 
 def run(args: Namespace) -> None:
     """Print a table for every champion: one line a policy. Raises `InputError`, `RegistryError` without a champion."""
-    project = settings.read()
-    settings.prepare(project)
+    project = settings.prepare()
     registry = open_registry(project, "packing")
     models = load_champions(registry, Packing)
     if not models:

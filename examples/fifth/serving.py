@@ -11,12 +11,12 @@ from fifth.scheduler import WordsScheduler
 from pliant.serving.client import Client
 from pliant.serving.http.bodies import Closed, VisibleText, deadline
 from pliant.serving.lifecycle.catalog import Artifacts, Held, TaskCatalog, load_tasks
-from pliant.serving.lifecycle.endpoint import Blueprint, Endpoint
-from pliant.serving.lifecycle.system import Dependencies, ServedSystem
+from pliant.serving.lifecycle.endpoint import Endpoint
+from pliant.serving.lifecycle.system import Blueprint, Dependencies, ServedSystem
 from pliant.serving.loop.observe import Observation, Served, class_readings
 from pliant.serving.workers.devices import DevicePlan, device_of
 
-Catalog: TypeAlias = TaskCatalog[Task]
+Catalog: TypeAlias = TaskCatalog[Held[Task]]
 Handler: TypeAlias = Held[Task]
 
 

@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from pliant.bins.artifact import ENGINES, PLACEMENTS, check_device
-from pliant.bins.simulated import ReferenceConfig
 from pliant.errors import InputError
 from pliant.flows import config
 from pliant.flows.arithmetic import ArithmeticConfig
@@ -22,6 +21,7 @@ from pliant.training.classifier import ClassifierConfig
 from pliant.training.starts import LARGE, ScratchConfig
 from pliant.training.text_data import Shares
 from pliant.training.texts import Columns
+from pliant.workload import ReferenceConfig
 
 EMBEDDED, DATA, SCRATCH = "embedded", "data", "scratch"
 AUTO: Literal["auto"] = "auto"

@@ -14,16 +14,14 @@ import numpy as np
 from pliant.bins.artifact import Bins
 from pliant.bins.knowledge import Config, knowledge_of
 from pliant.bins.scheduler import BinsScheduler
-from pliant.bins.simulated import ReferenceConfig, SimulatedBins, capacity, reference_load
+from pliant.bins.simulated import JITTER, SimulatedBins, capacity, reference_load, typical
 from pliant.flows.bins.champions import Score
 from pliant.flows.bins.config import GateConfig
 from pliant.flows.gate import FIRST, Judged, judged, rejection
 from pliant.progress import Progress, silent
 from pliant.report import Report, observations, summarise
 from pliant.simulator import simulate
-
-TYPICAL = 500  # lengths that stand for all
-JITTER = 0.05  # standard deviation of a simulated duration's logarithm
+from pliant.workload import ReferenceConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +79,12 @@ def _replayed(
     longest = min(each.bins.shapes[-1].length for each in (latest, standard))
     lengths_N = latest.bins.lengths[: longest + 1].copy()
     lengths_N[-1] += latest.bins.lengths[longest + 1 :].sum()
-    at_R = (np.arange(TYPICAL) + 0.5) / TYPICAL * lengths_N.sum()  # evenly spaced quantiles
-    typical: list[int] = np.searchsorted(np.cumsum(lengths_N), at_R, side="right").tolist()
+    lengths: list[int] = typical(lengths_N).tolist()
     bins = replace(candidate.bins, slo=latest.bins.slo, lengths=lengths_N)
     most = config.workers * capacity(knowledge_of([replace(standard.bins, lengths=lengths_N)]))
     known, reports, seconds = knowledge_of([bins]), [], list[float]()
     for seed in range(config.seeds):
-        load = reference_load({bins.name: typical}, {bins.name: bins.slo}, most, seed, reference)
+        load = reference_load({bins.name: lengths}, {bins.name: bins.slo}, most, seed, reference)
         device = SimulatedBins(known, load.requests, np.random.default_rng(seed), JITTER)
         seen = observations(simulate(BinsScheduler(known, Config(workers=config.workers)), load.requests, device))
         reports.append(summarise(seen))

@@ -8,7 +8,6 @@ another one is judged by. Knows no Prefect.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
@@ -30,10 +29,6 @@ from pliant.packing.scheduling.forecast import MEDIAN, QUANTILES, UPPER
 from pliant.progress import Progress
 from pliant.training import groups
 
-FOLDER = "observed"
-PREDICTED = "predicted"
-
-
 Whole = Annotated[int, Field(strict=True, ge=1)]
 Tokens = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
 
@@ -54,11 +49,6 @@ class Output:
 
 
 OUTPUT = TypeAdapter(Output)
-
-
-def default_path(home: Path, name: str) -> Path:
-    """Return the file that the service of the model `name` writes."""
-    return home / FOLDER / f"{name}.jsonl"
 
 
 def read(path: Path, latest: int) -> tuple[Output, ...]:
@@ -85,17 +75,15 @@ def _read(path: Path) -> Iterator[Output]:
 
 def _output(line: str, where: str) -> Output:
     try:
-        record = json.loads(line)
-    except ValueError as error:
-        raise InputError(where, line[:60], f"a JSON object ({error})") from error
-    if not isinstance(record, dict):
-        raise InputError(where, line[:60], "a JSON object")
-    try:
-        return OUTPUT.validate_python(record)
+        return OUTPUT.validate_json(line)
     except ValidationError as error:
-        key = str(error.errors(include_url=False)[0]["loc"][0])
-        wanted = "as serving/packing/engine/observed.py writes it"
-        raise InputError(f"{where} {key}", record.get(key, "missing"), wanted) from error
+        first = error.errors(include_url=False)[0]
+        if not first["loc"]:
+            raise InputError(where, line[:60], f"a JSON object ({first['msg']})") from error
+        value = "missing" if first["type"] == "missing" else first["input"]
+        raise InputError(
+            f"{where} {first['loc'][0]}", value, "as serving/packing/engine/observed.py writes it"
+        ) from error
 
 
 def usable_outputs(outputs: Sequence[Output], generator: str, context: int) -> tuple[Output, ...]:
@@ -118,7 +106,7 @@ def drift(outputs: Sequence[Output]) -> dict[str, float]:
     `coverage.L`: of the outputs no longer than the forecast at L; `off`: mean absolute error of the median in the log;
     `over`, `under`: mean tokens by which the upper forecast was above or below.
     """
-    used = [output for output in outputs if output.prediction == PREDICTED]
+    used = [output for output in outputs if output.prediction == "predicted"]
     counts = {"predicted": float(len(used)), "outputs": float(len(outputs))}
     if not used:
         return counts

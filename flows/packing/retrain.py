@@ -28,6 +28,7 @@ from pliant.flows.packing.stages import LEAST
 from pliant.flows.pipeline import Shown, system_flow, tasks
 from pliant.flows.release import Publication, Release, merged, open_registry
 from pliant.flows.watch.triggered import follow_up
+from pliant.outcomes.files import observed_path
 from pliant.packing.artifact import Packing
 from pliant.progress import Progress, silent
 from pliant.registry.names import PACKING_PREFIX
@@ -108,7 +109,7 @@ def packing_retrain(
     releases = []
     for name, champion in champions.items():
         loaded = LoadedChampion(champion, fetch_generator(registry, champion), fetch_predictor(registry, champion))
-        releases.append(_retrain(configs[name], loaded, path or learn.default_path(home, name)))
+        releases.append(_retrain(configs[name], loaded, path or observed_path(home, name)))
     released = merged(releases)
     if reason and not released.versions:
         follow_up("packing/nightly", reason)

@@ -267,7 +267,7 @@ def later(cron: str, hours: int) -> str:
 
 def main() -> int:
     """Install, and print what there is. Returns the exit status."""
-    settings.prepare(settings.read())
+    settings.prepare()
     try:
         deployments.check_server()
         deployments.prepare()

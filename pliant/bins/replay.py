@@ -51,11 +51,11 @@ class Replay:
         holds, outstanding_W, count = np.full(devices, -1), np.zeros(devices, np.int64), np.zeros(1, np.int64)
         heap, size = np.zeros((runtimes, devices), np.int64), np.zeros(runtimes, np.int64)
         self.free_at = np.zeros(devices)
-        state = (holds, self.free_at, outstanding_W, heap, size, np.zeros(devices, np.int64))
+        self._loads = (holds, self.free_at, outstanding_W, heap, size, np.zeros(devices, np.int64))
         for device, runtime in enumerate(held):
-            join(device, runtime, pool.policy == 0, *state)
+            join(device, runtime, pool.policy == 0, self._loads)
         most_ends = requests + 1 if pool.policy else 1
-        self._state = (*state, np.zeros(most_ends), np.zeros(most_ends, np.int64), count)
+        self._pending = (np.zeros(most_ends), np.zeros(most_ends, np.int64), count)
 
     def serve(
         self,
@@ -78,9 +78,9 @@ class Replay:
         own = np.zeros(len(times)) if own is None else own
         swapping = np.array([worker for worker, _ in swaps], np.int64) if swaps else NO_SWAPS
         new_runtimes = np.array([runtime for _, runtime in swaps], np.int64) if swaps else NO_SWAPS
-        by_runtime = (own, pool.dynamic, pool.seconds, pool.capacity)
+        ranges, services = (runtimes, pool.end[runtimes]), (own, pool.dynamic, pool.seconds, pool.capacity)
         changes = (swapping, new_runtimes, at_once, load_seconds, begin)
-        serve_single(pool.policy, times, runtimes, pool.end[runtimes], *by_runtime, *self._state, *changes, ends)
+        serve_single(pool.policy, times, ranges, services, self._loads, self._pending, changes, ends)
         self.held[swapping] = new_runtimes
         return ends
 

@@ -4,7 +4,7 @@ Placement "single" (a runtime and a queue per device, swaps in turn) and "shared
 times exactly the profile's, nothing dropped. It agrees with the scheduler in virtual time
 (tests/pliant/bins/test_replay.py). Plans are judged by it, and traces of millions of requests simulated.
 
-State of "single", in arrays of the caller that are changed in place:
+State of "single", in arrays of the caller that are changed in place, `loads` and `pending`:
 
  holds [W] runtime of each device, -1 while it gets no requests; free_at [W] seconds; out [W] requests outstanding;
  heap [R, W], size [R], pos [W]: per runtime its devices in a binary heap by load, then number;
@@ -39,8 +39,9 @@ def _before(a, b, by_time, free_at, out):
 
 
 @numba.njit(cache=True)
-def _settle(r, at, by_time, free_at, out, heap, size, pos):
+def _settle(r, at, by_time, loads):
     """Restore the heap of runtime `r` after the load of the device at place `at` has changed."""
+    _, free_at, out, heap, size, pos = loads
     w = heap[r, at]
     while at > 0 and _before(w, heap[r, (at - 1) // 2], by_time, free_at, out):
         heap[r, at] = heap[r, (at - 1) // 2]
@@ -62,18 +63,20 @@ def _settle(r, at, by_time, free_at, out, heap, size, pos):
 
 
 @numba.njit(cache=True)
-def join(w, r, by_time, holds, free_at, out, heap, size, pos):
+def join(w, r, by_time, loads):
     """Let device `w` hold runtime `r` from now on."""
+    holds, _, _, heap, size, pos = loads
     holds[w] = r
     heap[r, size[r]] = w
     pos[w] = size[r]
     size[r] += 1
-    _settle(r, pos[w], by_time, free_at, out, heap, size, pos)
+    _settle(r, pos[w], by_time, loads)
 
 
 @numba.njit(cache=True)
-def leave(w, by_time, holds, free_at, out, heap, size, pos):
+def leave(w, by_time, loads):
     """Give device `w` no more requests."""
+    holds, _, _, heap, size, pos = loads
     r = holds[w]
     at = pos[w]
     size[r] -= 1
@@ -81,12 +84,13 @@ def leave(w, by_time, holds, free_at, out, heap, size, pos):
     if at < size[r]:
         heap[r, at] = heap[r, size[r]]
         pos[heap[r, at]] = at
-        _settle(r, at, by_time, free_at, out, heap, size, pos)
+        _settle(r, at, by_time, loads)
 
 
 @numba.njit(cache=True)
-def choose(policy, first, end, now, seconds, capacity, free_at, out, heap, size):
+def choose(policy, first, end, now, seconds, capacity, loads):
     """Return the device that the request goes to (see pliant/bins/dispatch.py), or -1."""
+    _, free_at, out, heap, size, _ = loads
     best, fallback, lam, seen, least = -1, -1, LAMBDA, 0, np.inf
     for r in range(first, end):
         if size[r] == 0:
@@ -122,8 +126,9 @@ def choose(policy, first, end, now, seconds, capacity, free_at, out, heap, size)
 
 
 @numba.njit(cache=True)
-def _push_end(at, w, ends, ended_by, count):
+def _push_end(at, w, pending):
     """Add the end of a request on device `w` to the heap."""
+    ends, ended_by, count = pending
     i = count[0]
     count[0] += 1
     while i > 0 and ends[(i - 1) // 2] > at:
@@ -133,8 +138,9 @@ def _push_end(at, w, ends, ended_by, count):
 
 
 @numba.njit(cache=True)
-def _pop_end(ends, ended_by, count):
+def _pop_end(pending):
     """Remove the earliest end from the heap, and return its device."""
+    ends, ended_by, count = pending
     device = ended_by[0]
     count[0] -= 1
     last, w, i = ends[count[0]], ended_by[count[0]], 0
@@ -153,37 +159,17 @@ def _pop_end(ends, ended_by, count):
 
 
 @numba.njit(cache=True)
-def serve_single(
-    policy,
-    times,
-    first,
-    end,
-    own,
-    dynamic,
-    seconds,
-    capacity,
-    holds,
-    free_at,
-    out,
-    heap,
-    size,
-    pos,
-    ends,
-    ended_by,
-    count,
-    swap_worker,
-    swap_to,
-    at_once,
-    load_seconds,
-    begin,
-    done,
-):
+def serve_single(policy, times, ranges, services, loads, pending, swaps, done):
     """Serve requests in order of `times`; `done` [n] gets when each ends.
 
-    `first`, `end` [n]: the range of runtimes that are long enough; `own` [n]: seconds on a runtime where `dynamic` [R]
-    says so, otherwise `seconds` [R]. From `begin` on the devices `swap_worker` load the runtimes `swap_to` in turn,
-    `at_once` of them at a time; swaps that are not through at the last request are finished at once.
+    `ranges`: [n] first runtime that is long enough, and [n] one beyond the last. `services`: [n] seconds on a runtime where
+    [R] says so, otherwise [R] seconds; and [R] capacity. `loads`: (holds, free_at, out, heap, size, pos); `pending`: (ends,
+    ended_by, count). `swaps`: from a time on (the last), these devices load these runtimes in turn, so many of them at a
+    time, in so many seconds each; what is not through at the last request is finished at once.
     """
+    (first, end), (own, dynamic, seconds, capacity) = ranges, services
+    holds, free_at, out, _, _, pos = loads
+    swap_worker, swap_to, at_once, load_seconds, begin = swaps
     by_time = policy == COMPLETION
     loading_at = np.full(at_once, np.inf)
     loading = np.full(at_once, -1)
@@ -196,9 +182,8 @@ def serve_single(
             if loading_at[slot] <= arrival and loading[slot] >= 0:
                 now = loading_at[slot]
                 swap = loading[slot]
-                while not by_time and count[0] > 0 and ends[0] <= now:
-                    _release(ends, ended_by, count, holds, out, free_at, heap, size, pos)
-                join(swap_worker[swap], swap_to[swap], by_time, holds, free_at, out, heap, size, pos)
+                _release(now, by_time, loads, pending)
+                join(swap_worker[swap], swap_to[swap], by_time, loads)
                 loading_at[slot], loading[slot] = np.inf, -1
             free = -1
             for slot in range(at_once):
@@ -208,7 +193,7 @@ def serve_single(
             if free >= 0 and turn < len(swap_worker):
                 w = swap_worker[turn]
                 if holds[w] >= 0:
-                    leave(w, by_time, holds, free_at, out, heap, size, pos)
+                    leave(w, by_time, loads)
                 free_at[w] = max(free_at[w], now) + load_seconds
                 loading_at[free], loading[free] = free_at[w], turn
                 turn += 1
@@ -217,9 +202,8 @@ def serve_single(
         if k == len(times):
             break
         now = arrival
-        while not by_time and count[0] > 0 and ends[0] <= now:
-            _release(ends, ended_by, count, holds, out, free_at, heap, size, pos)
-        w = choose(policy, first[k], end[k], now, seconds, capacity, free_at, out, heap, size)
+        _release(now, by_time, loads, pending)
+        w = choose(policy, first[k], end[k], now, seconds, capacity, loads)
         if w < 0:
             done[k] = np.inf
             continue
@@ -228,17 +212,20 @@ def serve_single(
         done[k] = free_at[w]
         if not by_time:
             out[w] += 1
-            _push_end(done[k], w, ends, ended_by, count)
-        _settle(r, pos[w], by_time, free_at, out, heap, size, pos)
+            _push_end(done[k], w, pending)
+        _settle(r, pos[w], by_time, loads)
 
 
 @numba.njit(cache=True)
-def _release(ends, ended_by, count, holds, out, free_at, heap, size, pos):
-    """Take the next request that ends off its device's load."""
-    w = _pop_end(ends, ended_by, count)
-    out[w] -= 1
-    if holds[w] >= 0:
-        _settle(holds[w], pos[w], False, free_at, out, heap, size, pos)
+def _release(now, by_time, loads, pending):
+    """Take the requests that have ended off their devices' loads, where these are numbers of requests."""
+    holds, _, out, _, _, pos = loads
+    ends, _, count = pending
+    while not by_time and count[0] > 0 and ends[0] <= now:
+        w = _pop_end(pending)
+        out[w] -= 1
+        if holds[w] >= 0:
+            _settle(holds[w], pos[w], False, loads)
 
 
 @numba.njit(cache=True)

@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pliant.bins.knowledge import Knowledge
 from pliant.protocol import Failed, Finished, Launch, Request, Result
 from pliant.workload import ReferenceConfig, ReferenceLoad
 
-__all__ = ["ReferenceConfig", "ReferenceLoad", "SimulatedBins", "capacity", "reference_load"]
 RESTART = 1.0  # seconds
+TYPICAL = 500  # lengths that stand for all
+JITTER = 0.05  # standard deviation of a simulated duration's logarithm
 
 
 class SimulatedBins:
@@ -48,6 +50,13 @@ def capacity(knowledge: Knowledge) -> float:
     """Return the requests a second of one device, one at a time, with equally many requests of each stream."""
     means = [stream.mean_seconds for stream in knowledge.streams]
     return len(means) / sum(means)
+
+
+def typical(lengths_N: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return [TYPICAL] lengths, ascending, distributed as those observed: `lengths_N` has the requests by length."""
+    at_R = (np.arange(TYPICAL) + 0.5) / TYPICAL * lengths_N.sum()  # evenly spaced quantiles
+    lengths: NDArray[np.int64] = np.searchsorted(np.cumsum(lengths_N), at_R, side="right")
+    return lengths
 
 
 def reference_load(

@@ -43,6 +43,11 @@ def folder_of(home: Path, system: str) -> Path:
     return home / "outcomes" / system
 
 
+def observed_path(home: Path, model: str) -> Path:
+    """Return the file of the lengths that a service of packing observes of a model."""
+    return home / OBSERVED / f"{model}.jsonl"
+
+
 def read_labels(folder: Path, since: float = 0.0) -> list[LabelRecord]:
     """Return the labels reported at or after `since` (seconds since 1970), in the order in which they came.
 

@@ -205,9 +205,9 @@ class CallParser:
         if not isinstance(value, dict) or value.get("name") not in self._names:
             return None
         arguments: Any = next((value[key] for key in (self._form.key, "arguments", "parameters") if key in value), {})
-        return (
-            ToolCall(value["name"], json.dumps(arguments, ensure_ascii=False)) if isinstance(arguments, dict) else None
-        )
+        if not isinstance(arguments, dict):
+            return None
+        return ToolCall(value["name"], json.dumps(arguments, ensure_ascii=False))
 
 
 def _plain(message: Message) -> Message:
@@ -324,9 +324,8 @@ class _Environment(ImmutableSandboxedEnvironment):
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         if operator != "+":
             if isinstance(left, int) and isinstance(right, int):
-                large = (
-                    left.bit_length() * right if operator == "**" else left.bit_length() + right.bit_length()
-                ) > BITS
+                bits = left.bit_length() * right if operator == "**" else left.bit_length() + right.bit_length()
+                large = bits > BITS
             else:
                 count, repeated = (left, right) if isinstance(left, int) else (right, left)
                 large = isinstance(count, int) and hasattr(repeated, "__len__") and len(repeated) * count > CHARACTERS

@@ -57,7 +57,7 @@ def _filled(generator: Generator, precision: str, sequences: int, threads: int) 
     engine = PagedEngine(load_generator(generator, precision=precision), memory)
     engine.enter(threads)
     for id in range(sequences):
-        engine.add(id, [1] * cached, passes, (), {})
+        engine.add(id, [1] * cached, passes)
         plan = StepPlan(admitted=(id,), prefill_chunks=(Chunk(id, cached),), stalled=tuple(range(id)))
         engine.carry_out(plan)
         engine.step()

@@ -150,7 +150,7 @@ class _Lab:
 
     def _read(self, id: int, length: int) -> None:
         """Read a sequence of `length` tokens into the cache; those before it wait meanwhile."""
-        self._engine.add(id, [1] * length, 1 << 30, (), {})
+        self._engine.add(id, [1] * length, 1 << 30)
         admitted: tuple[int, ...] = (id,)
         for start in range(0, length, self._memory.step_tokens):
             chunk = Chunk(id, min(self._memory.step_tokens, length - start))
@@ -173,7 +173,7 @@ class _Lab:
         """Return the seconds while all sequences generate and a prompt of `tokens` is read, which is dropped afterwards."""
         decision = StepPlan()
         if tokens:
-            self._engine.add(NEWCOMER, [1] * tokens, 2, (), {})
+            self._engine.add(NEWCOMER, [1] * tokens, 2)
             decision = StepPlan(admitted=(NEWCOMER,), prefill_chunks=(Chunk(NEWCOMER, tokens),))
         start = self._clock()
         self._engine.carry_out(decision)

@@ -28,11 +28,10 @@ from pliant.errors import WorkerError
 from pliant.flows.bins.config import EdgesConfig, StreamConfig
 from pliant.flows.bins.stages import observe
 from pliant.flows.packing.learn import read as read_observed
-from pliant.outcomes.files import folder_of, read_labels
+from pliant.outcomes.files import folder_of, observed_path, read_labels
 from pliant.progress import silent
 from pliant.serving.journal import read
 from pliant.serving.launch import Service, launch
-from pliant.serving.packing.engine.observed import observed_path
 from pliant.serving.settings import Settings
 from qa.grounds import GROUNDS
 from qa.targets import Targets, bearer, exchange, honest, make_keys, say, send, under_attack

@@ -30,7 +30,7 @@ from pliant.flows import config
 from pliant.flows.bins.config import BinsFlowConfig
 from pliant.flows.cascade.config import CascadeFlowConfig
 from pliant.flows.tokens.config import TokensFlowConfig
-from pliant.serving.packing.engine.observed import observed_path
+from pliant.outcomes.files import observed_path
 from qa.grounds import GROUNDS, served
 from qa.targets import Targets, exchange, say, under_attack
 from tests.fixtures.clients import ask, call, image_body, wait_for

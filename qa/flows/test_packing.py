@@ -16,10 +16,10 @@ from pliant.flows.packing.champions import (
     fetch_generator,
     fetch_predictor,
 )
-from pliant.flows.packing.learn import default_path
 from pliant.flows.packing.retrain import packing_retrain
 from pliant.flows.release import open_registry
 from pliant.flows.run import run as run_flow_of
+from pliant.outcomes.files import observed_path
 from pliant.packing.artifact import Packing
 from tests.fixtures.packing.tiny import setting, write_observed
 from tests.fixtures.processor import NEEDS_BFLOAT16
@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.parametrize("world", ["packing"], in
 def retrain(run, place):
     """Runs the retraining on what a service would have written: outputs a good deal longer than were observed."""
     run.unchanged()
-    path = default_path(settings.read().home, "things")
+    path = observed_path(settings.read().home, "things")
 
     def once(**changes: Any) -> dict[str, Any]:
         given = {key: value for key, value in setting(place, **changes).items() if key != "name"}

@@ -126,8 +126,7 @@ def stack(
         databases(database)
         address = database.address("mlflow", "psycopg")
         os.environ["MLFLOW_TRACKING_URI"] = running.enter_context(mlflow_server(home, address, home))
-        project = settings.read()
-        settings.prepare(project)
+        project = settings.prepare()
         plans = {system: PLANS[system](home) for system in names}
         parameters = {
             entry: {"overrides": laid_over(own["overrides"], sizes.get(system, {}))}

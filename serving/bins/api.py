@@ -32,32 +32,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from pliant.bins.artifact import Encoder
 from pliant.errors import InputError
-from pliant.serving.bins.bodies import (
-    TOKENIZED_BYTES,
-    ClassifyBody,
-    DecodeBody,
-    DocumentBody,
-    EmbedAllBody,
-    EmbedBody,
-    OpenaiEmbeddings,
-    OpenaiEmbeddingsBody,
-    Rank,
-    RerankBody,
-    RerankDocumentsBody,
-    Reranking,
-    SimilarityBody,
-    SimilarityParameters,
-    Status,
-    Token,
-    TokenizeBody,
-)
-from pliant.serving.bins.catalog import ServedEncoder
+from pliant.serving.bins import bodies
 from pliant.serving.bins.endpoint import (
     Answer,
     BinsEndpoint,
     Input,
     TextRequest,
+    Token,
     TokenIds,
     is_reranker,
     probabilities,
@@ -129,8 +112,8 @@ class Call:
     arrived: float
 
     @property
-    def encoder(self) -> ServedEncoder:
-        return self.endpoint.describe(self.task)
+    def encoder(self) -> Encoder:
+        return self.endpoint.served(self.task).encoder.artifact
 
     @property
     def max_texts(self) -> int:
@@ -181,7 +164,7 @@ async def any_of_these(call: Call, fields: Mapping[str, Any]) -> Response:
 
 async def embed(call: Call, fields: Mapping[str, Any]) -> Response:
     """Answer with an embedding per text."""
-    body = await checked(call.request, EmbedBody.read, fields)
+    body = await checked(call.request, bodies.EmbedBody.read, fields)
     check_normalize(call.encoder, body.normalize)
     inputs = inputs_of("inputs", body.inputs, call.max_texts)
     answer = await call.run(inputs, body.deadline, body, body.prompt_name)
@@ -190,7 +173,7 @@ async def embed(call: Call, fields: Mapping[str, Any]) -> Response:
 
 async def embed_all(call: Call, fields: Mapping[str, Any]) -> Response:
     """Answer with the last hidden state of each token of each text, special tokens included."""
-    body = await checked(call.request, EmbedAllBody.read, fields)
+    body = await checked(call.request, bodies.EmbedAllBody.read, fields)
     inputs = inputs_of("inputs", body.inputs, call.max_texts)
     answer = await call.run(inputs, body.deadline, body, body.prompt_name, unpooled=True)
     return await run_in_threadpool(respond, answer.outputs, answer)
@@ -203,8 +186,8 @@ async def embed_sparse(_call: Call, _fields: Mapping[str, Any]) -> Response:
 
 async def similarity(call: Call, fields: Mapping[str, Any]) -> Response:
     """Answer with the cosine between the embedding of a sentence and those of others."""
-    body = await checked(call.request, SimilarityBody.read, fields)
-    sentences, options = body.inputs.sentences, body.parameters or SimilarityParameters()
+    body = await checked(call.request, bodies.SimilarityBody.read, fields)
+    sentences, options = body.inputs.sentences, body.parameters or bodies.SimilarityParameters()
     check_count("inputs.sentences", sentences, call.max_texts)
     texts = tuple((sentence, None) for sentence in (body.inputs.source_sentence, *sentences))
     answer = await call.run(texts, body.deadline, options, options.prompt_name)
@@ -214,7 +197,7 @@ async def similarity(call: Call, fields: Mapping[str, Any]) -> Response:
 
 async def predict(call: Call, fields: Mapping[str, Any]) -> Response:
     """Answer with the scores of classes per text."""
-    body = await checked(call.request, ClassifyBody.read, fields)
+    body = await checked(call.request, bodies.ClassifyBody.read, fields)
     answer = await call.run(body.texts(call.max_texts), body.deadline, body)
     lists = []
     for logits_K in answer.outputs:
@@ -226,7 +209,7 @@ async def predict(call: Call, fields: Mapping[str, Any]) -> Response:
 
 async def rerank(call: Call, fields: Mapping[str, Any]) -> Response:
     """Answer with an index and a score for each text, best first."""
-    body = await checked(call.request, RerankBody.read, fields)
+    body = await checked(call.request, bodies.RerankBody.read, fields)
     answer = await call.run(pairs(body.query, "texts", body.texts, call.max_texts), body.deadline, body)
     ranks = [
         {"index": index, **({"text": body.texts[index]} if body.return_text else {}), "score": score}
@@ -238,7 +221,7 @@ async def rerank(call: Call, fields: Mapping[str, Any]) -> Response:
 async def rerank_documents(request: Request, endpoint: BinsEndpoint) -> Response:
     """Answer with the best documents, and the number of tokens that were read."""
     arrived = arrival(request, endpoint)
-    body = await RerankDocumentsBody.of(request, endpoint.settings)
+    body = await bodies.RerankDocumentsBody.of(request, endpoint.settings)
     task = endpoint.select(request.path_params.get("task") or body.model, "model", RERANKER)
     texts = pairs(body.query, "documents", body.documents, endpoint.settings.max_texts)
     answer = await Call(request, endpoint, task, arrived).run(texts, body.deadline)
@@ -256,12 +239,12 @@ async def rerank_documents(request: Request, endpoint: BinsEndpoint) -> Response
 
 async def tokenize(call: Call, fields: Mapping[str, Any]) -> Response:
     """Answer with a list of tokens per text."""
-    body = await checked(call.request, TokenizeBody.read, fields)
+    body = await checked(call.request, bodies.TokenizeBody.read, fields)
     texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
     check_count("inputs", texts, call.max_texts)
     size = sum(len(text.encode()) for text in texts)
-    if size > TOKENIZED_BYTES:
-        message = f"inputs are {size} bytes together, but must be at most {TOKENIZED_BYTES} bytes"
+    if size > bodies.TOKENIZED_BYTES:
+        message = f"inputs are {size} bytes together, but must be at most {bodies.TOKENIZED_BYTES} bytes"
         raise ApiError(413, "text_too_long", message, "inputs")
     tokens = await call.endpoint.tokenize(call.task, texts, body.add_special_tokens, body.prompt_name)
     return await run_in_threadpool(respond, tokens)
@@ -269,7 +252,7 @@ async def tokenize(call: Call, fields: Mapping[str, Any]) -> Response:
 
 async def decode(call: Call, fields: Mapping[str, Any]) -> Response:
     """Answer with a text per list of token ids."""
-    body = await checked(call.request, DecodeBody.read, fields)
+    body = await checked(call.request, bodies.DecodeBody.read, fields)
     lists: list[Any] = [body.ids] if body.ids and isinstance(body.ids[0], int) else body.ids
     check_count("ids", lists, call.max_texts)
     return respond(await call.endpoint.decode(call.task, lists, body.skip_special_tokens))
@@ -278,11 +261,12 @@ async def decode(call: Call, fields: Mapping[str, Any]) -> Response:
 async def info(request: Request, endpoint: BinsEndpoint) -> Response:
     """Answer with a description of the model."""
     task, limits = endpoint.select(request.path_params.get("task"), "task", None), endpoint.settings
-    encoder = endpoint.describe(task)
+    served = endpoint.served(task)
+    encoder = served.encoder.artifact
     kind: Mapping[str, Any] = {EMBEDDING: {"pooling": encoder.pooling}}
     if encoder.head == CLASSIFICATION:
         kind = tei.classifier_type(encoder.classes)
-    return json_response(tei.info(task, kind, encoder.max_length, limits.max_waiting, limits.max_texts))
+    return json_response(tei.info(task, kind, served.max_length, limits.max_waiting, limits.max_texts))
 
 
 async def health(_: Request, endpoint: BinsEndpoint) -> Response:
@@ -291,7 +275,7 @@ async def health(_: Request, endpoint: BinsEndpoint) -> Response:
 
 async def openai_embeddings(request: Request, endpoint: BinsEndpoint) -> Response:
     arrived = arrival(request, endpoint)
-    body = await OpenaiEmbeddingsBody.of(request, endpoint.settings)
+    body = await bodies.OpenaiEmbeddingsBody.of(request, endpoint.settings)
     task = endpoint.select(request.path_params.get("task") or body.model, "model", EMBEDDING)
     inputs = inputs_of("input", body.input, endpoint.settings.max_texts)
     answer = await Call(request, endpoint, task, arrived).run(inputs, body.deadline)
@@ -325,7 +309,7 @@ def pairs(query: str, name: str, documents: list[Any], maximum: int) -> tuple[In
     return tuple((query, without_controls(text_of(document))) for document in documents)
 
 
-def text_of(document: str | DocumentBody) -> str:
+def text_of(document: str | bodies.DocumentBody) -> str:
     return document if isinstance(document, str) else document.text
 
 
@@ -346,7 +330,7 @@ def embeddings(answer: Answer, normalize: bool = True, dimensions: int | None = 
     return outputs
 
 
-def check_normalize(encoder: ServedEncoder, normalize: bool) -> None:
+def check_normalize(encoder: Encoder, normalize: bool) -> None:
     """Raise `InputError` if embeddings of any length are requested, but the encoder itself normalizes them."""
     if encoder.normalize and not normalize:
         raise InputError("normalize", "false", "true or left out, as this encoder normalizes its embeddings itself")
@@ -407,7 +391,8 @@ class ClassifyParameters(Parameters, Cut):
 def describe(endpoint: BinsEndpoint, name: str) -> Model:
     """Return the model of a stream. Raises `ApiError` (404) if it is not served."""
     task = endpoint.select(name, "model", None)
-    encoder = endpoint.describe(task)
+    served = endpoint.served(task)
+    encoder = served.encoder.artifact
     embeds, classes = encoder.head == EMBEDDING, encoder.classes
     if embeds:
         outputs = [TensorSpec(EMBEDDINGS, (Form("FP32", (-1, -1)),))]
@@ -417,7 +402,7 @@ def describe(endpoint: BinsEndpoint, name: str) -> Model:
             outputs += [TensorSpec(LABEL, (Form("BYTES", (-1,)),)), TensorSpec(CLASS, (Form("INT64", (-1,)),))]
     return Model(
         name=task,
-        version=str(endpoint.version(task)),
+        version=str(served.version),
         platform="pliant_bins",
         inputs=text_inputs(False if embeds else None),
         outputs=(*outputs, TOKEN_COUNTS),
@@ -465,56 +450,56 @@ ROUTES: Mapping[str, tuple[Handle, str, Any, Any]] = {
         tei_route(EMBEDDING, embed),
         "Embeddings of one or many texts, as text-embeddings-inference gives them",
         list[list[float]],
-        EmbedBody,
+        bodies.EmbedBody,
     ),
     "/predict": (
         tei_route(CLASSIFICATION, predict),
         "Classify one or many texts, as text-embeddings-inference does",
         list[Score] | list[list[Score]],
-        ClassifyBody,
+        bodies.ClassifyBody,
     ),
     "/v1/embeddings": (
         openai_embeddings,
         "Embeddings of one or many texts, as OpenAI gives them",
-        OpenaiEmbeddings,
-        OpenaiEmbeddingsBody,
+        bodies.OpenaiEmbeddings,
+        bodies.OpenaiEmbeddingsBody,
     ),
     "/rerank": (
         tei_route(RERANKER, rerank),
         "Order texts by how well they fit a query, as text-embeddings-inference does",
-        list[Rank],
-        RerankBody,
+        list[bodies.Rank],
+        bodies.RerankBody,
     ),
     "/similarity": (
         tei_route(EMBEDDING, similarity),
         "Cosines between the embedding of a sentence and those of others",
         list[float],
-        SimilarityBody,
+        bodies.SimilarityBody,
     ),
     "/embed_all": (
         tei_route(EMBEDDING, embed_all),
         "An embedding of each token of one or many texts",
         list[list[list[float]]],
-        EmbedAllBody,
+        bodies.EmbedAllBody,
     ),
     "/embed_sparse": (
         tei_route(None, embed_sparse),
         "Refused with 424: no encoder that is served has the pooling of SPLADE",
         None,
-        EmbedAllBody,
+        bodies.EmbedAllBody,
     ),
-    "/tokenize": (tei_route(None, tokenize), "The tokens of one or many texts", list[list[Token]], TokenizeBody),
-    "/decode": (tei_route(None, decode), "The text of one or many lists of token ids", list[str], DecodeBody),
+    "/tokenize": (tei_route(None, tokenize), "The tokens of one or many texts", list[list[Token]], bodies.TokenizeBody),
+    "/decode": (tei_route(None, decode), "The text of one or many lists of token ids", list[str], bodies.DecodeBody),
     "/info": (info, "The model, as text-embeddings-inference describes it", dict[str, Any], None),
     "/health": (health, "Whether the service can answer", None, None),
     "/v1/rerank": (
         rerank_documents,
         "Order documents by how well they fit a query, as Jina and Cohere do",
-        Reranking,
-        RerankDocumentsBody,
+        bodies.Reranking,
+        bodies.RerankDocumentsBody,
     ),
     # Where clients of Cohere's second version look.
-    "/v2/rerank": (rerank_documents, "The same as /v1/rerank", Reranking, RerankDocumentsBody),
+    "/v2/rerank": (rerank_documents, "The same as /v1/rerank", bodies.Reranking, bodies.RerankDocumentsBody),
     "/v1/models": (models, "The streams, as OpenAI lists models", OpenaiModels, None),
 }
 """Handler, summary, answer and body of each route. The most frequent, which match fastest, come first."""
@@ -533,7 +518,7 @@ DEADLINE_HEADER = {
 def create_app(swagger: Path) -> FastAPI:
     """Return the app. `swagger` is a folder with the files of Swagger UI, so that the page needs no internet."""
     app, hot, paths = new_app("Pliant bins"), {}, list(ROUTES)
-    add_status(app, Status)
+    add_status(app, bodies.Status)
     refresh = add_refresh(app)
     for base, path in [
         (base, path) for group in (paths[:FREQUENT], paths[FREQUENT:]) for base in ("", BASE) for path in group

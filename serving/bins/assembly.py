@@ -20,8 +20,7 @@ from pliant.serving.bins.messages import BinsBuild, StreamBuild
 from pliant.serving.bins.metric_list import ORIGINS
 from pliant.serving.bins.settings import BinsSettings
 from pliant.serving.lifecycle.catalog import Artifacts
-from pliant.serving.lifecycle.endpoint import Blueprint, WorkerFactory
-from pliant.serving.lifecycle.system import Dependencies, ServedSystem
+from pliant.serving.lifecycle.system import Blueprint, Dependencies, ServedSystem, WorkerFactory
 from pliant.serving.workers.devices import DevicePlan, device_of
 from pliant.serving.workers.ray_workers import Resources
 
@@ -55,7 +54,7 @@ class BinsSystem(ServedSystem[BinsSettings, Catalog, Handler, BinsEndpoint]):
                 raise WorkerError("the pool is ray, but Ray is missing here: pip install -e '.[ray]'")
             return
         super().check_catalog(catalog)
-        for served in catalog.streams.values():
+        for served in catalog.tasks.values():
             check_device(served.bins.engine, process_device(settings, 0))
             verify(compiled(settings, served), served.bins.files)
 
@@ -95,7 +94,7 @@ def build_plan(settings: BinsSettings, catalog: Catalog, worker: int) -> BinsBui
     required_device = None if settings.any_profile else catalog.device
     plan = DevicePlan(process_device(settings, worker), settings.threads, required_device, ())
     streams, first = [], None
-    for served in catalog.streams.values():
+    for served in catalog.tasks.values():
         bins, encoder, folder = served.bins, served.encoder, compiled(settings, served)
         files = dict(bins.files)
         streams.append(

@@ -170,14 +170,6 @@ class Reranking(BaseModel):
     usage: Usage
 
 
-class Token(BaseModel):
-    id: int
-    text: str
-    special: bool
-    start: int | None = Field(description="its first byte in the UTF-8 of prompt and text; null for a special token")
-    stop: int | None = Field(description="the byte behind its last")
-
-
 class Stream(BaseModel):
     name: str
     version: int

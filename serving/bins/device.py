@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from pliant.bins.artifact import Encoder, Shape
-from pliant.bins.runtimes.runtime import BinsRuntime
+from pliant.bins.runtimes.runtime import BinsRuntime, Payload
 from pliant.device import reporting_memory
 from pliant.errors import InputError
 from pliant.registry import codec
-from pliant.serving.bins.messages import BinsBuild, Output, Payload, StreamBuild, UnpooledPayload
+from pliant.serving.bins.messages import BinsBuild, Output, StreamBuild, UnpooledPayload
 from pliant.serving.workers.on_device import prepare, usable_precision
 
 SHORT = 8  # tokens of the dynamic runtime's shorter warm-up

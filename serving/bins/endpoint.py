@@ -8,21 +8,23 @@ and for the text of tokens. Shape suffixes: N tokens (special ones included), K 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 from tokenizers import Encoding, Tokenizer
 
-from pliant.bins.artifact import Shape
+from pliant.bins.artifact import Encoder, Shape
 from pliant.errors import InputError
 from pliant.models.text import LONGEST, USUAL, Reader
-from pliant.serving.bins.catalog import Catalog, ServedEncoder, ServedStream
+from pliant.serving.bins.catalog import Catalog, ServedStream
 from pliant.serving.bins.messages import Output, UnpooledPayload
 from pliant.serving.bins.settings import BinsSettings
 from pliant.serving.client import ANYBODY, Client
@@ -78,7 +80,7 @@ class TextRequest:
 class Answer:
     """One output per text, in order, and how they came about."""
 
-    encoder: ServedEncoder
+    encoder: Encoder  # without its weights
     version: int  # of the stream
     outputs: Sequence[Output]
     lengths: Sequence[int]  # tokens of each text
@@ -103,8 +105,8 @@ class Token:
     id: int
     text: str  # the part of the text that it stands for, or the name of a special token
     special: bool
-    start: int | None  # its first byte in the text's UTF-8; None for a special token
-    stop: int | None  # the byte behind its last
+    start: Annotated[int | None, Field(description="its first byte in the UTF-8 of prompt and text; null if special")]
+    stop: Annotated[int | None, Field(description="the byte behind its last")]
 
 
 class TokenReader:
@@ -184,9 +186,10 @@ def handlers_of(catalog: Catalog) -> dict[str, Handler]:
     shapes = [bin_name(shape) for _, shape in catalog.shapes]
     owners = [name for name, _ in catalog.shapes]
     handlers = {}
-    for name, served in catalog.streams.items():
-        encoder = served.encoder
-        reader = TokenReader(encoder.tokenizer, encoder.max_length, encoder.vocabulary)
+    for name, served in catalog.tasks.items():
+        encoder = served.encoder.artifact
+        vocabulary = int(json.loads(encoder.config).get("vocab_size", 0))
+        reader = TokenReader(encoder.tokenizer, served.max_length, vocabulary)
         handlers[name] = Handler(served, reader, shapes, owners.index(name))
     return handlers
 
@@ -212,19 +215,15 @@ class BinsEndpoint(Endpoint[BinsSettings, Catalog, Handler]):
         served = self._generations.present.handlers
         streams = list(served)
         if name is None:
-            streams = [stream for stream in served if _can(served[stream].served.encoder, head)] or streams
+            streams = [stream for stream in served if _can(served[stream].served.encoder.artifact, head)] or streams
         name = select(name, field, streams)
-        if not _can(served[name].served.encoder, head):
+        if not _can(served[name].served.encoder.artifact, head):
             raise ApiError(424, "wrong_head", WRONG_HEAD[str(head)], field)
         return name
 
-    def describe(self, task: str) -> ServedEncoder:
-        """Return the encoder of a stream that is served."""
-        return self._generations.present.handlers[task].served.encoder
-
-    def version(self, task: str) -> int:
-        """Return the version of a stream that is served."""
-        return self._generations.present.handlers[task].served.version
+    def served(self, task: str) -> ServedStream:
+        """Return a stream that is served."""
+        return self._generations.present.handlers[task].served
 
     async def run(self, request: TextRequest, arrived: float) -> Answer:
         """Return the outputs of all texts; the deadline counts from `arrived`, on this endpoint's clock.
@@ -258,7 +257,7 @@ class BinsEndpoint(Endpoint[BinsSettings, Catalog, Handler]):
             raise api_error_of_drop(rejected[0], limit)
         completed = [result for result in results if isinstance(result, Completed)]
         answer = Answer(
-            encoder=handler.served.encoder,
+            encoder=handler.served.encoder.artifact,
             version=handler.served.version,
             outputs=[result.output for result in completed],
             lengths=[len(text.ids) for text in tokens],
@@ -312,7 +311,7 @@ class BinsEndpoint(Endpoint[BinsSettings, Catalog, Handler]):
     ) -> list[list[Token]]:
         """Return the tokens of each text, however long. Raises `ApiError` for a prompt that the encoder lacks."""
         handler = self.handler(task)
-        prompt = "" if prompt_name is None else _prompt(handler.served.encoder, prompt_name)
+        prompt = "" if prompt_name is None else _prompt(handler.served.encoder.artifact, prompt_name)
         tokens = handler.reader.tokens
         return await run_in_threadpool(lambda: [tokens(prompt + text, special) for text in texts])
 
@@ -336,24 +335,24 @@ class BinsEndpoint(Endpoint[BinsSettings, Catalog, Handler]):
         }
 
 
-def is_reranker(encoder: ServedEncoder) -> bool:
+def is_reranker(encoder: Encoder) -> bool:
     """Whether the encoder gives one score for a pair of texts: it classifies, and has a single class."""
     return encoder.head == "classification" and len(encoder.classes) < 2
 
 
-def _can(encoder: ServedEncoder, head: str | None) -> bool:
+def _can(encoder: Encoder, head: str | None) -> bool:
     """Whether an encoder does what `head` says; None stands for anything."""
     return head in (None, encoder.head) or (head == "reranker" and is_reranker(encoder))
 
 
 def _tokens(handler: Handler, request: TextRequest, text: Input) -> Tokens:
     """Return what the encoder reads of a text. Raises `InputError` for an id that it does not know, and `ApiError`."""
-    vocabulary, max_length = handler.reader.vocabulary, handler.served.encoder.max_length
+    vocabulary, max_length = handler.reader.vocabulary, handler.served.max_length
     if isinstance(text, TokenIds) and (highest := max(text.ids)) >= vocabulary:
         wanted = f"below {vocabulary}, as these are no token ids of this encoder's own tokenizer"
         raise InputError(text.name, f"a list with the id {highest}", wanted)
     if request.prompt_name is not None:
-        prompt = _prompt(handler.served.encoder, request.prompt_name)
+        prompt = _prompt(handler.served.encoder.artifact, request.prompt_name)
         if isinstance(
             text, TokenIds
         ):  # they become text, as in TEI; far too many are cut before, where tokens are later
@@ -373,7 +372,7 @@ def _tokens(handler: Handler, request: TextRequest, text: Input) -> Tokens:
     return tokens
 
 
-def _prompt(encoder: ServedEncoder, name: str) -> str:
+def _prompt(encoder: Encoder, name: str) -> str:
     """Return the prompt of this name. Raises `ApiError` with TEI's status if there is none."""
     if name in encoder.prompts:
         return encoder.prompts[name]
@@ -403,9 +402,9 @@ def _stream(served: ServedStream) -> dict[str, Any]:
         "version": served.version,
         "digest": served.digest,
         "encoder": {"version": encoder.version, "digest": encoder.digest},
-        "head": encoder.head,
-        "classes": list(encoder.classes),
-        "max_length": encoder.max_length,
+        "head": encoder.artifact.head,
+        "classes": list(encoder.artifact.classes),
+        "max_length": served.max_length,
         "slo": bins.slo,
         "device": bins.device_class,
         "engine": bins.engine,
@@ -418,7 +417,7 @@ def _stream(served: ServedStream) -> dict[str, Any]:
 def observation(task: str, handler: Handler, length: int, result: Completed) -> Observation:
     """Return what is known of a text of `length` tokens."""
     served, number = handler.served, result.setting - handler.first  # of the shape among the stream's own
-    classes, seconds = served.encoder.classes, served.bins.seconds
+    classes, seconds = served.encoder.artifact.classes, served.bins.seconds
     readings = [Reading(f"tokens of {task}", length, LENGTHS)]
     if 0 <= number < len(seconds) and seconds[number] > 0:  # the profile knows no seconds of the dynamic shape
         readings.append(Reading(f"time of {task} over its profile", result.run_seconds / seconds[number], FACTORS))

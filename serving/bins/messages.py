@@ -13,12 +13,9 @@ from numpy.typing import NDArray
 from pliant.bins.artifact import Shape
 from pliant.serving.workers.devices import BuildPlan, DevicePlan
 
-Payload = tuple[NDArray[np.int32], NDArray[np.int8]]
-"""A text as its encoder reads it: token ids [N], and for each the text of a pair that it belongs to (0 or 1) [N]."""
-
 
 class UnpooledPayload(NamedTuple):
-    """A text each token of which gets an embedding: ids and types as in `Payload`."""
+    """A text each token of which gets an embedding: ids and types as in `Payload` of the runtimes."""
 
     ids: NDArray[np.int32]
     types: NDArray[np.int8]

@@ -14,8 +14,7 @@ from pliant.serving.cascade.messages import CascadeBuild, ModelBuild
 from pliant.serving.cascade.metric_list import ORIGINS
 from pliant.serving.cascade.settings import CascadeSettings
 from pliant.serving.lifecycle.catalog import Artifacts
-from pliant.serving.lifecycle.endpoint import Blueprint
-from pliant.serving.lifecycle.system import Dependencies, ServedSystem
+from pliant.serving.lifecycle.system import Blueprint, Dependencies, ServedSystem
 from pliant.serving.loop.outcomes import LEVELS
 from pliant.serving.workers.devices import DevicePlan, device_of
 

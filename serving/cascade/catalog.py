@@ -6,76 +6,55 @@ process stays small.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from pliant.cascade.artifact import Cascade, LevelProfile
 from pliant.errors import ArtifactError, RegistryError
 from pliant.models.artifact import Classifier
-from pliant.registry import codec
 from pliant.registry.names import CASCADE_PREFIX, CASCADE_TASK, cascade_level
-from pliant.serving.lifecycle.catalog import Artifacts, Fetcher, fetching, only_class
-
-
-@dataclass(frozen=True, slots=True)
-class ServedLevel:
-    """A classifier without its weights, which the device process reads from the folder."""
-
-    folder: Path
-    version: int
-    digest: str
-    tokenizer: str  # tokenizer.json
-    max_length: int  # tokens
+from pliant.serving.lifecycle.catalog import Artifacts, Fetcher, Held, TaskCatalog, fetching
 
 
 @dataclass(frozen=True, slots=True)
 class ServedTask:
-    """A task with its levels and their versions."""
+    """A task with its levels and their versions; device processes read the weights from the levels' folders."""
 
     cascade: Cascade
     version: int
     digest: str
-    levels: tuple[ServedLevel, ...]  # as in the cascade
+    levels: tuple[Held[Classifier], ...]  # as in the cascade
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """Return versions and digests: equal if the same artifacts are served."""
-        return self.version, self.digest, *((level.version, level.digest) for level in self.levels)
+        return self.version, self.digest, *(level.identity for level in self.levels)
+
+    @property
+    def folders(self) -> set[Path]:
+        return {level.folder for level in self.levels}
+
+    @property
+    def device(self) -> str:
+        return self.cascade.device
 
     @property
     def max_length(self) -> int:
         """Return how many tokens every level reads. A longer text is truncated, and its answer says so."""
-        return min(level.max_length for level in self.levels)
+        return min(level.artifact.max_length for level in self.levels)
 
 
 @dataclass(frozen=True, slots=True)
-class Catalog:
-    """Tasks by name, in order of names, and the versions that they were loaded by."""
+class Catalog(TaskCatalog[ServedTask]):
+    """A catalog of cascades."""
 
-    tasks: Mapping[str, ServedTask]
-    pointers: Mapping[str, int]
+    WHAT: ClassVar[tuple[str, str]] = "the tasks", "profile them on one, or serve regardless (--any-profile)"
 
     @property
     def cascades(self) -> Sequence[Cascade]:
         """Return the tasks' cascades, in the order in which models are numbered (pliant/cascade/knowledge.py)."""
         return [served.cascade for served in self.tasks.values()]
-
-    @property
-    def folders(self) -> set[Path]:
-        """The folders that the device processes read."""
-        return {level.folder for served in self.tasks.values() for level in served.levels}
-
-    @property
-    def device(self) -> str:
-        """The class of device that everything was profiled on. Raises `DeviceError` if there are several."""
-        classes = {cascade.device for cascade in self.cascades}
-        return only_class(classes, "the tasks", "profile them on one, or serve regardless (--any-profile)")
-
-    def serves_as(self, other: Catalog) -> bool:
-        """Whether both serve the same artifacts under the same versions."""
-        return {n: t.identity for n, t in self.tasks.items()} == {n: t.identity for n, t in other.tasks.items()}
 
 
 def load_catalog(registry: Artifacts, alias: str, running: Catalog | None = None) -> Catalog:
@@ -105,17 +84,14 @@ def _load_task(fetcher: Fetcher, name: str, running: ServedTask | None) -> Serve
 
 
 def _load_level(
-    fetcher: Fetcher, cascade: Cascade, profile: LevelProfile, running: Sequence[ServedLevel]
-) -> ServedLevel:
-    name = cascade_level(cascade.task, profile.name)
-    for level in running:
-        if (level.digest, level.version) == (profile.classifier, fetcher.pointers.get(name)):
-            return level
-    folder, published = fetcher.part(name, profile.classifier, f"task {cascade.task}", "classifier")
-    classifier = codec.load(Classifier, folder, published.digest)
-    if classifier.classes != cascade.classes:
+    fetcher: Fetcher, cascade: Cascade, profile: LevelProfile, running: Sequence[Held[Classifier]]
+) -> Held[Classifier]:
+    name, digest = cascade_level(cascade.task, profile.name), profile.classifier
+    former = next((level for level in running if level.identity == (fetcher.pointers.get(name), digest)), None)
+    level = fetcher.held(Classifier, name, digest, f"task {cascade.task}", "classifier", former)
+    if level.artifact.classes != cascade.classes:
         raise ArtifactError(f"{name} has other classes than task {cascade.task}: train them on the same data")
-    return ServedLevel(folder, published.version, published.digest, classifier.tokenizer, classifier.max_length)
+    return level
 
 
 def described(served: ServedTask) -> dict[str, Any]:
@@ -138,7 +114,7 @@ def described(served: ServedTask) -> dict[str, Any]:
                 "name": profile.name,
                 "version": level.version,
                 "digest": level.digest,
-                "max_length": level.max_length,
+                "max_length": level.artifact.max_length,
                 "temperature": profile.temperature,
                 "accuracy": profile.accuracy,
                 "calibration_error": profile.error,

@@ -56,7 +56,7 @@ class Handler:
 
 def handler_of(served: ServedTask) -> Handler:
     """Return a task with its readers. Raises `ArtifactError` for an unusable tokenizer."""
-    keys = [(level.tokenizer, level.max_length) for level in served.levels]
+    keys = [(level.artifact.tokenizer, level.artifact.max_length) for level in served.levels]
     readers = {key: Reader(*key) for key in dict.fromkeys(keys)}
     return Handler(served, tuple(readers[key] for key in keys))
 

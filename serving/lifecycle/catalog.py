@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from pliant.errors import ArtifactError, DeviceError, RegistryError
 from pliant.registry import codec
@@ -24,6 +24,7 @@ from pliant.registry.signing.signatures import signing
 if TYPE_CHECKING:  # device processes come by here, on machines without pydantic, too
     from pliant.serving.settings import Settings
 
+A = TypeVar("A")
 C = TypeVar("C")
 T = TypeVar("T", bound=codec.Artifact)
 
@@ -100,6 +101,16 @@ class Fetcher:
             )
         return folder, published
 
+    def held(
+        self, kind: type[T], name: str, digest: str, owner: str, what: str, running: Held[T] | None = None
+    ) -> Held[T]:
+        """Return a verified artifact without its weights: `running`, where that is it. Raises as `part`."""
+        if running and (running.digest, running.version) == (digest, self.pointers.get(name)):
+            return running
+        folder, published = self.part(name, digest, owner, what)
+        artifact: Any = codec.load(kind, folder, published.digest)
+        return Held(replace(artifact, weights={}), published.version, digest, folder)
+
     def which(self, name: str) -> str | int:
         """Return the version of a model that is fetched, or the alias."""
         return self.pointers.get(name, self.alias)
@@ -109,53 +120,73 @@ class Fetcher:
         return tuple(map(self.pointers.get, names))
 
 
-class OfOneDevice(codec.Artifact, Protocol):
-    """An artifact that was measured on a class of device."""
-
-    @property
-    def device(self) -> str: ...
-
-
-A = TypeVar("A", bound=OfOneDevice)
-
-
 @dataclass(frozen=True, slots=True)
 class Held(Generic[A]):
-    """An artifact with its version, and the folder that device processes read."""
+    """An artifact with its version, and the folder that device processes read: its weights may be left out here."""
 
     artifact: A
     version: int
     digest: str
     folder: Path
 
+    @property
+    def identity(self) -> tuple[object, ...]:
+        return self.version, self.digest
+
+    @property
+    def folders(self) -> set[Path]:
+        return {self.folder}
+
+    @property
+    def device(self) -> str:
+        """The class of device that the artifact, one that says so, was measured on."""
+        measured: Any = self.artifact
+        return str(measured.device)
+
+
+class ServedTask(Protocol):
+    """A task of a catalog, with all that it is made of."""
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """Versions and digests: equal if the same artifacts are served."""
+
+    @property
+    def folders(self) -> set[Path]: ...
+    @property
+    def device(self) -> str: ...
+
+
+P = TypeVar("P", bound=ServedTask)
+
 
 @dataclass(frozen=True, slots=True)
-class TaskCatalog(Generic[A]):
-    """A catalog of tasks by name, each of which is one artifact."""
+class TaskCatalog(Generic[P]):
+    """A catalog of tasks by name, in order of names, and the versions that they were loaded by."""
 
-    tasks: Mapping[str, Held[A]]
+    WHAT: ClassVar[tuple[str, str]] = "the tasks", "train them on one"
+    """What its tasks are called, and what is advised where they were measured on several classes of device."""
+
+    tasks: Mapping[str, P]
     pointers: Mapping[str, int]
 
     @property
     def folders(self) -> set[Path]:
-        return {held.folder for held in self.tasks.values()}
+        return {folder for task in self.tasks.values() for folder in task.folders}
 
     @property
     def device(self) -> str:
-        return only_class({held.artifact.device for held in self.tasks.values()}, "the tasks", "train them on one")
+        return only_class({task.device for task in self.tasks.values()}, *self.WHAT)
 
     def serves_as(self, other: Self) -> bool:
-        return self.tasks.keys() == other.tasks.keys() and all(
-            (held.version, held.digest) == (other.tasks[name].version, other.tasks[name].digest)
-            for name, held in self.tasks.items()
-        )
+        return {n: task.identity for n, task in self.tasks.items()} == {n: t.identity for n, t in other.tasks.items()}
 
 
 def load_tasks(
-    kind: type[A], prefix: str, registry: Artifacts, alias: str, running: TaskCatalog[A] | None
-) -> TaskCatalog[A]:
+    kind: type[T], prefix: str, registry: Artifacts, alias: str, running: TaskCatalog[Held[T]] | None
+) -> TaskCatalog[Held[T]]:
     """Return the tasks whose models' names begin with `prefix`. Raises as `ServedSystem.load`."""
-    former, tasks = running.tasks if running else {}, dict[str, Held[A]]()
+    former, tasks = running.tasks if running else {}, dict[str, Held[T]]()
     with fetching(registry, alias, prefix) as fetcher:
         for model, version in sorted(fetcher.pointers.items()):
             name = model.removeprefix(prefix)

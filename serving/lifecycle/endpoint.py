@@ -1,51 +1,33 @@
-"""The base of every system's endpoint, and how its service is assembled: a catalog is loaded from the registry, its first
-generation is started, and the registry is polled for the next. What is particular to a system is a `ServedSystem`.
-"""
+"""The base of every system's endpoint, which is its service apart from HTTP."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, ClassVar, Generic
 
 from typing_extensions import TypeVar  # with defaults, which the standard library has from 3.13 on
 
 from pliant.errors import PliantError
-from pliant.fallbacks import Fallback
-from pliant.protocol import JournalEntry, Scheduler
-from pliant.registry import webhooks
-from pliant.registry.mlflow_store import MlflowRegistry
-from pliant.registry.names import system_of
-from pliant.registry.releases import ReleaseView
 from pliant.serving.client import ANYBODY, Client
-from pliant.serving.driver import Clock, Completed, Driver, Limits, Read, Rejected
-from pliant.serving.events import ALARM, CHAMPION, PROMISE_BROKEN, ROLLBACK, Event, EventOutbox, server_of
+from pliant.serving.driver import Clock, Completed, Driver, Rejected
 from pliant.serving.http.api_errors import api_error_of_drop
 from pliant.serving.http.app import unknown_task
-from pliant.serving.journal import FileRecorder
-from pliant.serving.lifecycle.catalog import Catalog, discard
-from pliant.serving.lifecycle.generation import Generation, Generations, Running, numbered_journal
-from pliant.serving.lifecycle.refresh import Extend, RefreshCounter, Refresher, Source, extend_never
+from pliant.serving.lifecycle.catalog import Catalog
+from pliant.serving.lifecycle.generation import Running
+from pliant.serving.lifecycle.refresh import Refresher
 from pliant.serving.loop.observe import AnswerMetrics, Observer
 from pliant.serving.loop.outcomes import Outcomes
 from pliant.serving.loop.trial import Call, Ended, Trial
-from pliant.serving.loop.trials import TrialParts, TrialRecord, Trials, rollout_config
-from pliant.serving.loop.watcher import Watcher, WatcherParts, WatchMetrics
 from pliant.serving.metrics import Metrics
 from pliant.serving.request_context import FrontDoor
 from pliant.serving.settings import Settings
-from pliant.serving.state_file import StateFile
-from pliant.serving.workers.device_process import Build
-from pliant.serving.workers.devices import SameDevice, device_of, devices
-from pliant.serving.workers.worker import Worker
+from pliant.serving.workers.devices import device_of, devices
 
 A = TypeVar("A")
 S = TypeVar("S", bound=Settings)
 C = TypeVar("C", bound=Catalog)
-E = TypeVar("E")
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 H = TypeVar("H")
@@ -193,186 +175,6 @@ def described_devices(settings: Settings, driver: Driver) -> list[dict[str, Any]
         }
         for worker, (up, fallbacks) in enumerate(zip(driver.up, driver.fallbacks, strict=True))
     ]
-
-
-WorkerFactory = Callable[[Build], Worker]
-"""Makes a worker for a build plan; the worker is not started."""
-
-EVENTS: Mapping[str, str] = {
-    "alarm": ALARM,
-    "champion": CHAMPION,
-    "promise": PROMISE_BROKEN,
-    "rollback": ROLLBACK,
-}
-
-Make = Callable[[int, C], Generation[C, H, D]]
-"""Makes the generation with a number and a catalog; it is not started. Raises `PliantError`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Assembly(Generic[E, C, H, D]):
-    """A running service that follows the registry."""
-
-    endpoint: E
-    refresher: Refresher[C, H, D]
-    polling: tuple[asyncio.Task[None], ...]  # poll the registry, and follow a trial
-    close: Callable[[], None]  # releases what the workers need, such as a connection to Ray
-
-    @property
-    def generations(self) -> Generations[C, H, D]:
-        return self.refresher.generations
-
-    async def stop(self) -> None:
-        """Answer all pending requests, then end the device processes."""
-        for task in self.polling:
-            task.cancel()
-        await asyncio.gather(*self.polling, return_exceptions=True)
-        if self.refresher.trials is not None:
-            await self.refresher.trials.stop()
-        if self.refresher.watcher is not None:
-            self.refresher.watcher.save()
-        await self.generations.stop()
-        self.close()
-
-
-async def assemble(
-    source: Source[C],
-    make: Make[C, H, D],
-    same_device: SameDevice,
-    endpoint: Callable[[Refresher[C, H, D]], E],
-    settings: Settings,
-    metrics: RefreshCounter,
-    clock: Clock,
-    extend: Extend[C, H, D] = extend_never,
-    close: Callable[[], None] = lambda: None,
-    watched: WatchMetrics | None = None,
-) -> Assembly[E, C, H, D]:
-    """Start the versions that the alias points to, and poll it every `settings.refresh_seconds` from then on.
-
-    `watched`: where the watch shows its figures; None: nothing is watched. Raises `PliantError`; then nothing is left
-    running, and `close` has been called.
-    """
-    count = 0  # of the generations that were made
-
-    async def start(catalog: C) -> Generation[C, H, D]:
-        """Return the next generation, started. Raises `DeviceError` for another class of device than the first one's."""
-        nonlocal count
-        same_device.check(catalog)
-        generation = make(count + 1, catalog)
-        count = generation.number
-        await generation.start()
-        return generation
-
-    def drained(former: Generation[C, H, D]) -> None:
-        discard(source.registry, former.catalog, *(generation.catalog for generation in generations.loaded))
-
-    def tell(kind: str, figures: Mapping[str, Any]) -> None:
-        """Send an event of a kind that trials and the watch know of; the states of a trial are for the registry alone."""
-        if kind in EVENTS:
-            outbox.emit(Event(EVENTS[kind], system, figures))
-            if watched is not None:
-                watched.state.emitted(EVENTS[kind])
-
-    try:
-        identity, loaded = source.registry.identity(), source.load(None)
-        if settings.webhook_url and isinstance(source.registry, MlflowRegistry):
-            webhooks.register(source.registry, settings.system, settings.webhook_url, settings.webhook_secret)
-        first = await start(loaded.catalog)
-    except BaseException:
-        close()
-        raise
-
-    generations = Generations(first, drained, settings.standby_seconds)
-    seconds = settings.refresh_seconds
-    refresher = Refresher(generations, source, start, seconds, metrics, extend, loaded, identity)
-    system = system_of(source.prefix) or "service"
-    outbox = EventOutbox(settings.home, system, server_of(os.environ))
-    refresher.tell = tell
-    tasks = [refresher.poller.run(), outbox.run()]
-    config = rollout_config(settings)
-    if config is not None and isinstance(source.registry, MlflowRegistry) and seconds:
-        refresher.trials = Trials(
-            TrialParts(
-                record=TrialRecord(source.registry, system),
-                generations=generations,
-                load=lambda release: source.load_from(
-                    ReleaseView(source.registry, release), generations.present.catalog
-                ),
-                start=start,
-                refresh=refresher.poller.poll,
-                clock=clock,
-                config=config,
-                file=StateFile(settings.home / "trials" / f"{system}.json"),
-                event=tell,
-                copy_time=settings.trial_copy_time,
-            )
-        )
-        tasks.append(refresher.trials.run(seconds))
-    if watched is not None:
-        tasks.append(watched.state.follow(lambda: generations.present.driver.ready, lambda: outbox.waiting))
-    if watched is not None and settings.watch_seconds:
-        file = StateFile(settings.home / "watch" / f"{system}.json")
-        parts = WatcherParts(system, refresher.drift, file, lambda: refresher.release, watched, tell)
-        refresher.watcher = Watcher(parts)
-        tasks.append(refresher.watcher.run(settings.watch_seconds))
-    else:
-        refresher.drift.counting = False
-    return Assembly(endpoint(refresher), refresher, tuple(map(asyncio.create_task, tasks)), close)
-
-
-@dataclass(frozen=True, slots=True)
-class Blueprint(Generic[H]):
-    """What a generation with a scheduler is made of, for one catalog."""
-
-    make_scheduler: Callable[[], Scheduler]  # a fresh one at each call
-    handlers: Mapping[str, H]  # by task
-    builds: Sequence[Build]  # one for each worker
-    setting_name: Callable[[int], str] = str  # the label of a launch's setting in metrics
-    read: Read = lambda _pending, result: result
-    ahead: bool = False  # whether the scheduler gives a worker its next batch while one runs
-    facts: Mapping[str, Any] | None = None  # the scheduler's first event, so that the journal is complete
-    limited: bool = False  # whether the scheduler takes `Limited`: its settings are what its runtimes name in fallbacks
-
-
-def generation_maker(
-    settings: Settings,
-    clock: Clock,
-    metrics: Metrics,
-    worker_factory: WorkerFactory,
-    blueprint: Callable[[C], Blueprint[H]],
-) -> Make[C, H, Driver]:
-    """Return a function that makes generations in which a `Driver` runs a scheduler."""
-
-    def make(number: int, catalog: C) -> Generation[C, H, Driver]:
-        plan = blueprint(catalog)
-        workers = [worker_factory(build) for build in plan.builds]
-        recorder = FileRecorder(numbered_journal(settings.journal, number)) if settings.journal else None
-
-        def record(entry: JournalEntry) -> None:
-            scheduler: Any = driver.scheduler  # each knows how many requests wait for a launch
-            metrics.observe(entry, plan.setting_name)
-            metrics.waiting(int(scheduler.waiting))
-            if recorder is not None:
-                recorder(entry)
-
-        limits = Limits(launch=settings.launch_limit, ahead=plan.ahead)
-        fresh = plan.make_scheduler
-        different = [build for at, build in enumerate(plan.builds) if build not in plan.builds[:at]]
-        spares = [worker_factory(different[at % len(different)]) for at in range(settings.spare)]
-
-        def fell_back(fallback: Fallback) -> None:
-            metrics.fell_back(fallback)
-            if plan.limited and fallback.batch:
-                driver.limit(fallback.setting, fallback.batch)
-
-        for worker in (*workers, *spares):
-            worker.on_fallback = fell_back
-        driver = Driver(
-            fresh(), workers, record, clock, limits, metrics.died_idle, plan.read, plan.facts, fresh, spares
-        )
-        return Generation(number, catalog, plan.handlers, driver, recorder)
-
-    return make
 
 
 AT_ONCE = 16  # coroutines that are started before others on the event loop have a turn: some milliseconds

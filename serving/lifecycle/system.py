@@ -1,34 +1,103 @@
-"""A system as its service knows it: one value that says what is particular to it. What all have is written here, once."""
+"""A system as its service knows it: one value that says what is particular to it. What all have is written here, once.
+
+A service is assembled so: a catalog is loaded from the registry, its first generation is started, and the registry is
+polled for the next.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Generic
 
 from prometheus_client import REGISTRY, CollectorRegistry
 from typing_extensions import TypeVar  # with defaults, which the standard library has from 3.13 on
 
+from pliant.fallbacks import Fallback
+from pliant.protocol import JournalEntry, Scheduler
+from pliant.registry import webhooks
+from pliant.registry.mlflow_store import MlflowRegistry
 from pliant.registry.names import prefix
-from pliant.serving.driver import Clock, Driver, loop_clock
-from pliant.serving.lifecycle.catalog import Artifacts, Catalog, Registry, open_registry
-from pliant.serving.lifecycle.endpoint import Assembly, Blueprint, Make, assemble, generation_maker
-from pliant.serving.lifecycle.generation import Generation, Running
+from pliant.registry.releases import ReleaseView
+from pliant.serving.driver import Clock, Driver, Limits, Read, loop_clock
+from pliant.serving.events import ALARM, CHAMPION, PROMISE_BROKEN, ROLLBACK, Event, EventOutbox, server_of
+from pliant.serving.journal import FileRecorder
+from pliant.serving.lifecycle.catalog import Artifacts, Catalog, Registry, discard, open_registry
+from pliant.serving.lifecycle.generation import Generation, Generations, Running, numbered_journal
 from pliant.serving.lifecycle.refresh import Refresher, Source
 from pliant.serving.loop.outcomes import Names, Outcomes, open_outcomes
-from pliant.serving.loop.watcher import WatchMetrics
+from pliant.serving.loop.trials import TrialParts, TrialRecord, Trials, rollout_config
+from pliant.serving.loop.watcher import Watcher, WatcherParts, WatchMetrics
 from pliant.serving.metrics import Metrics
 from pliant.serving.settings import OutcomeSettings, Settings
+from pliant.serving.state_file import StateFile
+from pliant.serving.workers.device_process import Build
 from pliant.serving.workers.devices import Profiled, SameDevice, devices
-from pliant.serving.workers.worker import ProcessWorker
+from pliant.serving.workers.worker import ProcessWorker, Worker
 
 S = TypeVar("S", bound=Settings)
 C = TypeVar("C", bound=Catalog)
 H = TypeVar("H")
 E = TypeVar("E")
 D = TypeVar("D", bound=Running, default=Driver)
+
+
+WorkerFactory = Callable[[Build], Worker]
+"""Makes a worker for a build plan; the worker is not started."""
+
+EVENTS: Mapping[str, str] = {
+    "alarm": ALARM,
+    "champion": CHAMPION,
+    "promise": PROMISE_BROKEN,
+    "rollback": ROLLBACK,
+}
+"""What is told of trials and by the watch, and the event that it becomes."""
+
+Make = Callable[[int, C], Generation[C, H, D]]
+"""Makes the generation with a number and a catalog; it is not started. Raises `PliantError`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly(Generic[E, C, H, D]):
+    """A running service that follows the registry."""
+
+    endpoint: E
+    refresher: Refresher[C, H, D]
+    polling: tuple[asyncio.Task[None], ...]  # poll the registry, and follow a trial
+    close: Callable[[], None]  # releases what the workers need, such as a connection to Ray
+
+    @property
+    def generations(self) -> Generations[C, H, D]:
+        return self.refresher.generations
+
+    async def stop(self) -> None:
+        """Answer all pending requests, then end the device processes."""
+        for task in self.polling:
+            task.cancel()
+        await asyncio.gather(*self.polling, return_exceptions=True)
+        if self.refresher.trials is not None:
+            await self.refresher.trials.stop()
+        if self.refresher.watcher is not None:
+            self.refresher.watcher.save()
+        await self.generations.stop()
+        self.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Blueprint(Generic[H]):
+    """What a generation with a scheduler is made of, for one catalog."""
+
+    make_scheduler: Callable[[], Scheduler]  # a fresh one at each call
+    handlers: Mapping[str, H]  # by task
+    builds: Sequence[Build]  # one for each worker
+    setting_name: Callable[[int], str] = str  # the label of a launch's setting in metrics
+    read: Read = lambda _pending, result: result
+    ahead: bool = False  # whether the scheduler gives a worker its next batch while one runs
+    facts: Mapping[str, Any] | None = None  # the scheduler's first event, so that the journal is complete
+    limited: bool = False  # whether the scheduler takes `Limited`: its settings are what its runtimes name in fallbacks
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +183,37 @@ class ServedSystem(ABC, Generic[S, C, H, E, D]):
         return Metrics(self.setting, self.origins, counted)
 
     def maker(self, clock: Clock, metrics: Any, workers: Any) -> Make[C, H, D]:
-        """Return what makes generations."""
-        make: Any = generation_maker(self.settings, clock, metrics, workers, self.blueprint)
-        return make  # type: ignore[no-any-return]  # another driver comes with a maker of its own
+        """Return a function that makes generations, in which a `Driver` runs a scheduler."""
+        settings = self.settings
+
+        def make(number: int, catalog: C) -> Any:  # another driver comes with a maker of its own
+            plan = self.blueprint(catalog)
+            recorder = FileRecorder(numbered_journal(settings.journal, number)) if settings.journal else None
+
+            def record(entry: JournalEntry) -> None:
+                scheduler: Any = driver.scheduler  # each knows how many requests wait for a launch
+                metrics.observe(entry, plan.setting_name)
+                metrics.waiting(int(scheduler.waiting))
+                if recorder is not None:
+                    recorder(entry)
+
+            def fell_back(fallback: Fallback) -> None:
+                metrics.fell_back(fallback)
+                if plan.limited and fallback.batch:
+                    driver.limit(fallback.setting, fallback.batch)
+
+            different = [build for at, build in enumerate(plan.builds) if build not in plan.builds[:at]]
+            serving = [workers(build) for build in plan.builds]
+            spares = [workers(different[at % len(different)]) for at in range(settings.spare)]
+            for worker in (*serving, *spares):
+                worker.on_fallback = fell_back
+            fresh, limits = plan.make_scheduler, Limits(launch=settings.launch_limit, ahead=plan.ahead)
+            driver = Driver(
+                fresh(), serving, record, clock, limits, metrics.died_idle, plan.read, plan.facts, fresh, spares
+            )
+            return Generation(number, catalog, plan.handlers, driver, recorder)
+
+        return make
 
     async def assemble(
         self,
@@ -124,13 +221,31 @@ class ServedSystem(ABC, Generic[S, C, H, E, D]):
         workers: Callable[[Any], Any] | None = None,
         counted: CollectorRegistry = REGISTRY,
     ) -> Assembly[E, C, H, D]:
-        """Return a running service, whose models have run. Raises `PliantError`; then nothing is left running."""
-        clock, metrics, source = self.new_clock(), self.new_metrics(counted), self.source(registry)
+        """Start the versions that the alias points to, and poll it every `refresh_seconds` from then on.
+
+        Raises `PliantError`; then nothing is left running, and what the workers needed is closed.
+        """
+        settings, clock, metrics, source = (
+            self.settings,
+            self.new_clock(),
+            self.new_metrics(counted),
+            self.source(registry),
+        )
         workers, close_pool = (workers, None) if workers else self.open_pool()
-        labels = None
+        same_device, labels, count = SameDevice(self.profiled, settings.any_profile), None, 0
         if self.labels is not None:
-            assert isinstance(self.settings, OutcomeSettings), "a system that takes labels has their settings"
-            labels = open_outcomes(self.settings, counted, self.labels)
+            assert isinstance(settings, OutcomeSettings), "a system that takes labels has their settings"
+            labels = open_outcomes(settings, counted, self.labels)
+        make = self.maker(clock, metrics, workers)
+
+        async def start(catalog: C) -> Generation[C, H, D]:
+            """Return the next generation, started. Raises `DeviceError` for another class of device than the first one's."""
+            nonlocal count
+            same_device.check(catalog)
+            generation = make(count + 1, catalog)
+            count = generation.number
+            await generation.start()
+            return generation
 
         def close() -> None:
             if close_pool is not None:
@@ -138,20 +253,71 @@ class ServedSystem(ABC, Generic[S, C, H, E, D]):
             if labels is not None:
                 labels.close()
 
-        assembled = await assemble(
-            source,
-            self.maker(clock, metrics, workers),
-            SameDevice(self.profiled, self.settings.any_profile),
-            lambda refresher: self.endpoint(Dependencies(refresher, metrics, clock, counted, labels)),
-            self.settings,
-            metrics,
-            clock,
-            self.extend,
-            close,
-            WatchMetrics(counted),
-        )
-        background = map(asyncio.create_task, self.background(assembled.endpoint))
-        return replace(assembled, polling=(*assembled.polling, *background))
+        def drained(former: Generation[C, H, D]) -> None:
+            discard(source.registry, former.catalog, *(generation.catalog for generation in generations.loaded))
+
+        try:
+            identity, loaded = source.registry.identity(), source.load(None)
+            if settings.webhook_url and isinstance(source.registry, MlflowRegistry):
+                webhooks.register(source.registry, settings.system, settings.webhook_url, settings.webhook_secret)
+            first = await start(loaded.catalog)
+        except BaseException:
+            close()
+            raise
+        generations = Generations(first, drained, settings.standby_seconds)
+        seconds = settings.refresh_seconds
+        refresher = Refresher(generations, source, start, seconds, metrics, self.extend, loaded, identity)
+        tasks = [refresher.poller.run(), *self._observing(refresher, source, start, clock, WatchMetrics(counted))]
+        endpoint = self.endpoint(Dependencies(refresher, metrics, clock, counted, labels))
+        tasks += self.background(endpoint)
+        return Assembly(endpoint, refresher, tuple(map(asyncio.create_task, tasks)), close)
+
+    def _observing(
+        self,
+        refresher: Refresher[C, H, D],
+        source: Source[C],
+        start: Callable[[C], Awaitable[Generation[C, H, D]]],
+        clock: Clock,
+        watched: WatchMetrics,
+    ) -> Iterator[Coroutine[Any, Any, None]]:
+        """Give the refresher its trials and its watch, as the settings say, and yield what runs for them and for events."""
+        settings, generations = self.settings, refresher.generations
+        outbox = EventOutbox(settings.home, settings.system, server_of(os.environ))
+
+        def tell(kind: str, figures: Mapping[str, Any]) -> None:
+            """Send an event of a kind that others are told of; the states of a trial are for the registry alone."""
+            if kind in EVENTS:
+                outbox.emit(Event(EVENTS[kind], settings.system, figures))
+                watched.state.emitted(EVENTS[kind])
+
+        refresher.tell = tell
+        yield outbox.run()
+        config = rollout_config(settings)
+        if config is not None and isinstance(source.registry, MlflowRegistry) and settings.refresh_seconds:
+            refresher.trials = Trials(
+                TrialParts(
+                    record=TrialRecord(source.registry, settings.system),
+                    generations=generations,
+                    load=lambda release: source.load_from(
+                        ReleaseView(source.registry, release), generations.present.catalog
+                    ),
+                    start=start,
+                    refresh=refresher.poller.poll,
+                    clock=clock,
+                    config=config,
+                    file=StateFile(settings.home / "trials" / f"{settings.system}.json"),
+                    event=tell,
+                    copy_time=settings.trial_copy_time,
+                )
+            )
+            yield refresher.trials.run(settings.refresh_seconds)
+        yield watched.state.follow(lambda: generations.present.driver.ready, lambda: outbox.waiting)
+        refresher.drift.counting = bool(settings.watch_seconds)
+        if settings.watch_seconds:
+            file = StateFile(settings.home / "watch" / f"{settings.system}.json")
+            parts = WatcherParts(settings.system, refresher.drift, file, lambda: refresher.release, watched, tell)
+            refresher.watcher = Watcher(parts)
+            yield refresher.watcher.run(settings.watch_seconds)
 
 
 def check_devices(settings: Settings, catalog: Profiled) -> None:

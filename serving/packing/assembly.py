@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 
 from pliant.errors import InputError
+from pliant.outcomes.files import observed_path
 from pliant.packing.scheduling.policies import BY_NAME
 from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.reference import rules_of
@@ -24,9 +26,8 @@ from pliant.packing.scheduling.request import check_fits
 from pliant.packing.scheduling.targets import Admission
 from pliant.serving.driver import Clock
 from pliant.serving.lifecycle.catalog import Artifacts
-from pliant.serving.lifecycle.endpoint import Make
 from pliant.serving.lifecycle.generation import Generation, numbered_journal
-from pliant.serving.lifecycle.system import Dependencies, ServedSystem, check_devices
+from pliant.serving.lifecycle.system import Dependencies, Make, ServedSystem, check_devices
 from pliant.serving.packing.catalog import Catalog, ServedModel, load_catalog
 from pliant.serving.packing.endpoint import EnginePool, Handler, PackingEndpoint, PackingGeneration
 from pliant.serving.packing.engine.engine import EngineDriver, EngineGroup, EngineLimits, SequenceLimit
@@ -39,11 +40,10 @@ from pliant.serving.packing.engine.engine_process import (
 )
 from pliant.serving.packing.engine.forecaster import Forecaster, ForecastLimits
 from pliant.serving.packing.engine.metrics import PackingMetrics
-from pliant.serving.packing.engine.observed import ObservedLengths, observed_path
+from pliant.serving.packing.engine.observed import ObservedLengths
 from pliant.serving.packing.settings import PackingSettings
 from pliant.serving.packing.text import PromptReader
-from pliant.serving.packing.vllm import engine as installed
-from pliant.serving.workers.child_process import Interpreter
+from pliant.serving.packing.vllm.engine import interpreter_of
 from pliant.serving.workers.devices import DevicePlan, devices, free_memory
 from pliant.serving.workers.worker import ProcessWorker, Worker
 
@@ -69,17 +69,17 @@ class PackingSystem(ServedSystem[PackingSettings, Catalog, Handler, PackingEndpo
     def check_catalog(self, catalog: Catalog) -> None:
         """Raise `InputError`, too, for a model whose weights and pages need more than one of its devices has free now."""
         settings = self.settings
-        for served in catalog.models.values():
+        for served in catalog.tasks.values():
             rules(settings, served)
             PromptReader(served.generator.artifact, served.context)
         if settings.engine == "vllm":
-            interpreter_of(settings)
+            interpreter_of(settings.home)
         check_sharing(settings, catalog)
         check_devices(settings, catalog)
         if settings.processes > 1:  # what several processes share is not counted here
             return
         for name, used in placed(settings, catalog).items():
-            served = catalog.models[name]
+            served = catalog.tasks[name]
             weights = sum(file.stat().st_size for file in served.generator.folder.rglob("*") if file.is_file())
             for device in dict.fromkeys(used):
                 free = free_memory(device) // used.count(device)
@@ -108,7 +108,7 @@ SERVED = PackingSystem
 
 def check_sharing(settings: PackingSettings, catalog: Catalog) -> None:
     """Raise `InputError` for several models where each would need all GPUs."""
-    if settings.processes > 1 and len(names := sorted(catalog.models)) > 1:
+    if settings.processes > 1 and len(names := sorted(catalog.tasks)) > 1:
         allowed = f"1 if {len(names)} models are served ({', '.join(names)}), as they need the same devices"
         raise InputError("processes", settings.processes, allowed)
 
@@ -118,48 +118,44 @@ def placed(settings: PackingSettings, catalog: Catalog) -> dict[str, list[str]]:
 
     A model with several has an engine on each.
     """
-    names, models = devices(settings), len(catalog.models)
+    names, models = devices(settings), len(catalog.tasks)
     return {
         name: names[index::models] if index < len(names) else [names[index % len(names)]]
-        for index, name in enumerate(catalog.models)
+        for index, name in enumerate(catalog.tasks)
     }
 
 
+@dataclass(frozen=True, slots=True)
 class Maker:
     """Makes generations of engines."""
 
-    def __init__(
-        self,
-        settings: PackingSettings,
-        clock: Clock,
-        metrics: PackingMetrics,
-        worker_factory: WorkerFactory,
-        predictor_factory: PredictorFactory,
-    ) -> None:
-        self._settings, self._clock, self._metrics = settings, clock, metrics
-        self._worker_factory, self._predictor_factory = worker_factory, predictor_factory
-        self._processes = count(1)
+    settings: PackingSettings
+    clock: Clock
+    metrics: PackingMetrics
+    new_worker: WorkerFactory
+    new_predictor: PredictorFactory
+    processes: Iterator[int] = field(default_factory=lambda: count(1))
 
     def make(self, number: int, catalog: Catalog) -> PackingGeneration:
         """Return a generation, not started. Raises `InputError` for models that would share the devices of one."""
-        check_sharing(self._settings, catalog)
-        used_by = placed(self._settings, catalog)
-        handlers = {name: self._handler(served, used_by[name]) for name, served in catalog.models.items()}
-        forecasters_first = (self._settings.predict_device or devices(self._settings)[0]) != "cpu"
+        check_sharing(self.settings, catalog)
+        used_by = placed(self.settings, catalog)
+        handlers = {name: self._handler(served, used_by[name]) for name, served in catalog.tasks.items()}
+        forecasters_first = (self.settings.predict_device or devices(self.settings)[0]) != "cpu"
         pool = EnginePool(list(handlers.values()), forecasters_first)
         return Generation(number, catalog, handlers, pool)
 
     def _handler(self, served: ServedModel, used: Sequence[str]) -> Handler:
-        settings, name = self._settings, served.packing.name
+        settings, name = self.settings, served.packing.name
         if served.packing.engine != settings.engine:
             text = "%s was planned for the engine %s and runs on %s; plan for that with: pliant profile packing --engine %s"
             logger.warning(text, name, served.packing.engine, *2 * (settings.engine,))
         served = spread(settings, served)
         reader = PromptReader(served.generator.artifact, served.context)
         predictor, plan = served.predictor, DevicePlan(settings.predict_device or used[0], PREDICTOR_THREADS, None, ())
-        worker = self._predictor_factory(PredictorBuild(predictor.folder, predictor.digest, plan))
+        worker = self.new_predictor(PredictorBuild(predictor.folder, predictor.digest, plan))
         limits = ForecastLimits(settings.predict_limit, settings.launch_limit)
-        forecaster = Forecaster(name, worker, predictor.artifact.marginal, limits, self._metrics)
+        forecaster = Forecaster(name, worker, predictor.artifact.marginal, limits, self.metrics)
         engine = EngineGroup([(device, self._engine(served, device)) for device in used])
         path = observed_path(settings.home, name)
         observed = ObservedLengths(path, settings.observed_bytes) if settings.observe else None
@@ -167,19 +163,24 @@ class Maker:
 
     def _engine(self, served: ServedModel, device: str) -> EngineDriver:
         """Return an engine with the whole model on one device, not started."""
-        sequences = SequenceLimit(served.packing.memory.sequences, partial(self._metrics.limited, served.packing.name))
-        worker = self._worker_factory(partial(self._build, served, device, sequences))
-        limits = EngineLimits(self._settings.launch_limit)
-        by = rules(self._settings, served)
+        sequences = SequenceLimit(served.packing.memory.sequences, partial(self.metrics.limited, served.packing.name))
+        worker = self.new_worker(partial(self._build, served, device, sequences))
+        limits = EngineLimits(self.settings.launch_limit)
+        by = rules(self.settings, served)
         keeps = BY_NAME[by.policy].targets and by.cost is not None
         admission = Admission(by.cost, served.packing.memory) if keeps and by.cost is not None else None
-        return EngineDriver(worker, self._clock, limits, self._metrics.died, sequences, admission)
+        return EngineDriver(worker, self.clock, limits, self.metrics.died, sequences, admission)
 
     def _build(self, served: ServedModel, device: str, sequences: SequenceLimit) -> EngineBuild:
         """Return the build plan of the next engine process. Each has a journal of its own, which replays by itself."""
-        settings, number = self._settings, next(self._processes)
+        settings, number = self.settings, next(self.processes)
         required_device = None if settings.any_profile else served.packing.device_class
-        build = EngineBuild(
+        kind: type[EngineBuild] = EngineBuild
+        of_vllm: dict[str, Any] = {}
+        if settings.engine == "vllm":
+            kind, interpreter = VllmBuild, interpreter_of(settings.home)
+            of_vllm = {"home": settings.home, "processes": settings.processes, "interpreter": interpreter}
+        return kind(
             folder=served.generator.folder,
             digest=served.generator.digest,
             memory=replace(served.packing.memory, sequences=sequences.value),
@@ -188,12 +189,8 @@ class Maker:
             journal=numbered_journal(settings.journal, number) if settings.journal else None,
             precision=served.packing.precision,
             token_bytes=served.packing.kv_bytes,
+            **of_vllm,
         )
-        if settings.engine != "vllm":
-            return build
-        same = {field.name: getattr(build, field.name) for field in fields(build)}
-        interpreter = interpreter_of(settings)
-        return VllmBuild(**same, home=settings.home, processes=settings.processes, interpreter=interpreter)
 
 
 def spread(settings: PackingSettings, served: ServedModel) -> ServedModel:
@@ -208,11 +205,6 @@ def spread(settings: PackingSettings, served: ServedModel) -> ServedModel:
     max_pages = memory.need(served.generator.artifact.context) * memory.sequences
     pages = max(memory.pages, min(settings.processes * memory.pages, max_pages))
     return replace(served, packing=replace(served.packing, memory=replace(memory, pages=pages)))
-
-
-def interpreter_of(settings: PackingSettings) -> Interpreter:
-    """Return the Python of vLLM's environment. Raises `PliantError`, which says how to install it, where there is none."""
-    return Interpreter(installed.python_of(settings.home), installed.environment_of(settings.home))
 
 
 def rules(settings: PackingSettings, served: ServedModel) -> Rules:

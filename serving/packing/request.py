@@ -127,16 +127,8 @@ MESSAGE_FIELDS = frozenset(Message.model_fields)
 
 IGNORED = frozenset(
     (
-        *(
-            "user",
-            "metadata",
-            "store",
-            "service_tier",
-            "safety_identifier",
-            "prompt_cache_key",
-            "prompt_cache_retention",
-        ),
-        *("prediction", "request_id", "cache_salt"),
+        *("user", "metadata", "store", "service_tier", "safety_identifier", "prediction", "request_id", "cache_salt"),
+        *("prompt_cache_key", "prompt_cache_retention"),
     )
 )
 """Fields that never change an output: what they are for is not done, and nobody can tell from the answer."""
@@ -154,16 +146,12 @@ NO_EFFECT: Mapping[str, tuple[object, ...]] = {
     "modalities": (["text"],),
     "verbosity": ("medium",),
     "length_penalty": (1, 1.0),
-    "skip_special_tokens": (True,),
-    "spaces_between_special_tokens": (True,),
-    "add_generation_prompt": (True,),
-    "include_reasoning": (True,),
     "chat_template_kwargs": ({},),
     "top_logprobs": (0,),
-    **dict.fromkeys(
-        ("use_beam_search", "early_stopping", "include_stop_str_in_output", "continue_final_message"), _OFF
-    ),
-    **dict.fromkeys(("return_token_ids", "return_tokens_as_token_ids"), _OFF),
+    **dict.fromkeys(("skip_special_tokens", "spaces_between_special_tokens"), (True,)),
+    **dict.fromkeys(("add_generation_prompt", "include_reasoning"), (True,)),
+    **dict.fromkeys(("use_beam_search", "early_stopping", "continue_final_message"), _OFF),
+    **dict.fromkeys(("include_stop_str_in_output", "return_token_ids", "return_tokens_as_token_ids"), _OFF),
     **dict.fromkeys(("bad_words", "allowed_token_ids", "documents"), _EMPTY),
     **dict.fromkeys(("audio", "reasoning_effort", "web_search_options", "moderation"), ()),
     **dict.fromkeys(("prompt_logprobs", "truncate_prompt_tokens", "logits_processors", "chat_template"), ()),

@@ -54,10 +54,8 @@ class PackingSettings(Settings):
         if self.processes > 1 and (self.engine != "vllm" or "," in self.device):
             raise InputError("PLIANT_PROCESSES", self.processes, "1, but with PLIANT_ENGINE=vllm on one PLIANT_DEVICE")
         if self.spare:
-            wanted = (
-                "0 for packing: pages fill an engine's memory, so a second one has no room, and texts go on after a"
-            )
-            raise InputError("PLIANT_SPARE", self.spare, f"{wanted} restart")
+            why = "pages fill an engine's memory, so a second one has no room, and texts go on after a restart"
+            raise InputError("PLIANT_SPARE", self.spare, f"0 for packing: {why}")
         return self
 
 

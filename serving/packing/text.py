@@ -25,9 +25,7 @@ from pliant.serving.http.api_errors import ApiError
 from pliant.serving.packing.grammar import GrammarChecks
 from pliant.serving.packing.request import PromptInput
 
-CONTEXT = (
-    6  # last tokens of the prompt that the first new ones are decoded with, to see whether a word begins with a space
-)
+CONTEXT = 6  # last tokens of the prompt that the first new ones are decoded with: does a word begin with a space?
 UNFINISHED = 8  # tokens at most that may wait for the rest of a character
 REPLACEMENT = "\ufffd"  # what a decoder shows for bytes that are not (yet) UTF-8
 

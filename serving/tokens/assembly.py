@@ -6,8 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 from pliant.serving.lifecycle.catalog import Artifacts, Registry
-from pliant.serving.lifecycle.endpoint import Blueprint
-from pliant.serving.lifecycle.system import Dependencies, ServedSystem
+from pliant.serving.lifecycle.system import Blueprint, Dependencies, ServedSystem
 from pliant.serving.tokens.catalog import Catalog, TaskInfo, TokensBuild, load_catalog
 from pliant.serving.tokens.endpoint import NAMES, TokensEndpoint
 from pliant.serving.tokens.metric_list import ORIGINS

@@ -133,9 +133,9 @@ def test_bins_a_load_has_the_streams_asked_for_and_lengths_as_the_champion_was_m
     assert max(request.length for request in requests if request.task == "notes") <= 128
     observed = np.zeros(513, np.int64)
     observed[[20, 300]] = 30, 10
-    drawn = bins_command.typical(replace(MAIL, lengths=observed))
+    drawn = bins_command.typical_of(replace(MAIL, lengths=observed))
     assert np.bincount(drawn, minlength=301)[[20, 300]].tolist() == [375, 125]
-    assert set(bins_command.typical(replace(MAIL, lengths=np.zeros(513, np.int64)))) == {512}
+    assert set(bins_command.typical_of(replace(MAIL, lengths=np.zeros(513, np.int64)))) == {512}
 
 
 def test_bins_the_same_requests_are_served_by_all_and_ours_is_no_worse():

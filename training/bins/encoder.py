@@ -7,12 +7,10 @@ normalised as that file says, with the prompts of its config_sentence_transforme
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,7 +25,7 @@ from pliant.models.artifact import Classifier
 from pliant.models.classifier import load_model, positions, weights
 from pliant.models.text import SHORTEST
 from pliant.training import loading
-from pliant.training.starts import SENTENCE, raise_unreadable, read_tokenizer
+from pliant.training.starts import SENTENCE, read_tokenizer, reading
 
 SCHEMES = ("path", "hub")
 OFFLINE = "the embedded encoder (embedded)"
@@ -77,11 +75,7 @@ def load(address: str, name: str, max_length: int | None = None) -> Encoder:
     from transformers import AutoModel, AutoModelForSequenceClassification
     from transformers.utils import logging
 
-    check(address)
-    scheme, _, rest = address.partition(":")
-    if scheme == "path" and not Path(rest).is_dir():
-        raise InputError("encoder", rest, "an existing folder with config.json, tokenizer.json and weights")
-    with _guarded(scheme, rest):
+    with reading(address, "encoder", "embedded", OFFLINE) as (_, rest):
         files: Fetch = partial(loading.read_json, rest, field="encoder")
         head, own = _head(files), _own_length(files)
         prompts = _prompts(files("config_sentence_transformers.json"))
@@ -256,12 +250,3 @@ def _length(wanted: int | None, limit: int | None, own: int | None) -> int:
     if wanted < SHORTEST or (limit is not None and wanted > limit):
         raise InputError("max_length", wanted, f"from {SHORTEST} to {limit or 'any'} tokens for this encoder")
     return wanted
-
-
-@contextmanager
-def _guarded(scheme: str, name: str) -> Iterator[None]:
-    """Turn whatever reading a model raises into one sentence."""
-    try:
-        yield
-    except Exception as error:  # readers and the network raise many kinds
-        raise_unreadable(scheme, name, error, "encoder", OFFLINE)

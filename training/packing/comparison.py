@@ -152,7 +152,7 @@ class ForcedEngine(PagedEngine):
         left = {number: len(self._texts[number].prompt) for number in numbers}
         size = -(-max(left.values()) // (CHUNKS if len(numbers) > 1 else 1))
         for number in numbers:
-            self.add(number, self._texts[number].prompt, len(self._texts[number].written), (), {})
+            self.add(number, self._texts[number].prompt, len(self._texts[number].written))
         admitted = tuple(numbers)
         while self._sequences and not self._differences:
             chunks = tuple(Chunk(number, min(size, tokens)) for number, tokens in left.items() if tokens)

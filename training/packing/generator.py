@@ -11,9 +11,9 @@ Shape suffixes: B texts of a batch, N tokens, T tokens that count in the loss, V
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ from pliant.training.classifier import schedule
 from pliant.training.packing import chat
 from pliant.training.packing.architecture import check_architecture
 from pliant.training.packing.corpus import ASSISTANT, CHAT_TEMPLATE, END, USER, Corpus, select
-from pliant.training.starts import raise_unreadable, read_tokenizer
+from pliant.training.starts import read_tokenizer, reading
 
 SAMPLING: Mapping[str, tuple[str, float, float]] = {
     "temperature": ("temperature", 0, 2),
@@ -57,6 +57,7 @@ UNSERVED: Mapping[str, tuple[Any, ...]] = {
     **dict.fromkeys(("dola_layers", "watermarking_config", "constraints", "force_words_ids"), ()),
 }
 """Keys of generation_config.json that would change outputs and are not served, with the values that have no effect."""
+_reading = partial(reading, field="generator", other="docstrings", instead="the embedded generator (docstrings)")
 PAD = "<|pad|>"
 SPECIAL = (PAD, END, USER, ASSISTANT)
 
@@ -141,20 +142,6 @@ def check(address: str) -> None:
     """Raise as `load` for what a configuration alone says, before any weights are read."""
     with _reading(address) as (_, name):
         check_architecture(name)
-
-
-@contextmanager
-def _reading(address: str) -> Iterator[tuple[str, str]]:
-    """Give the scheme and the rest of an address; whatever reading it raises becomes one sentence."""
-    scheme, _, rest = address.partition(":")
-    if scheme == "path" and not Path(rest).is_dir():
-        raise InputError("generator", rest, "an existing folder with config.json, tokenizer.json and weights")
-    if scheme not in ("path", "hub") or not rest:
-        raise InputError("generator", address, "docstrings, path:FOLDER or hub:NAME")
-    try:
-        yield scheme, rest
-    except Exception as error:  # whatever a reader or the network raises
-        raise_unreadable(scheme, rest, error, "generator", "the embedded generator (docstrings)")
 
 
 def new_tokenizer(texts: Iterable[str], size: int) -> Tokenizer:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -46,7 +45,7 @@ from pliant.packing.scheduling.forecast import MEDIAN, QUANTILES, UPPER
 from pliant.progress import Progress, silent
 from pliant.training import loading
 from pliant.training.packing.lengths import LengthData, divide
-from pliant.training.starts import new_tokenizer, raise_unreadable, read_tokenizer
+from pliant.training.starts import new_tokenizer, read_tokenizer, reading
 
 Floats = NDArray[np.float64]
 KINDS = ("best", "encoder", "linear")
@@ -348,17 +347,10 @@ def read_encoder(address: str, max_length: int) -> tuple[nn.Module, Tokenizer]:
 
     Raises `InputError`, and `OfflineError` if the hub is out of reach.
     """
-    scheme, _, rest = address.partition(":")
-    if scheme == "path" and not Path(rest).is_dir():
-        raise InputError("encoder", rest, "an existing folder with config.json, tokenizer.json and weights")
-    if scheme not in ("path", "hub") or not rest:
-        raise InputError("encoder", address, "embedded, path:FOLDER or hub:NAME")
-    try:
-        encoder, tokenizer = _load(rest, max_length), read_tokenizer(rest)
-        _try(encoder, rest)
-        loading.check_tokens(tokenizer, encoder, rest, "encoder")
-    except Exception as error:  # whatever a reader or the network raises
-        raise_unreadable(scheme, rest, error, "encoder", "the embedded encoder (embedded)")
+    with reading(address, "encoder", "embedded", "the embedded encoder (embedded)") as (_, name):
+        encoder, tokenizer = _load(name, max_length), read_tokenizer(name)
+        _try(encoder, name)
+        loading.check_tokens(tokenizer, encoder, name, "encoder")
     return encoder, tokenizer
 
 

@@ -197,7 +197,7 @@ def _search(programme: _Chain, width: int, work: float, best: float) -> tuple[fl
     for i in range(len(p.requests_I)):
         ahead = (to_go_IPS[i + 1], step_I[i + 1], p.price_I[i + 1])
         after, carry, cost, parent = _advance(p, i, (used, carry, cost), ahead, best * (1.0 - ROUNDING))
-        bound_K = bounds_of(*ahead, after, carry, cost)
+        bound_K = bounds_of(ahead, after, carry, cost)
         kept, dropped = _lowest(bound_K, np.lexsort((cost, carry, after)), 16 * width)
         kept = kept[undominated(after[kept], carry[kept], cost[kept])]
         kept, cut_off = _lowest(bound_K, kept, width)
@@ -224,12 +224,12 @@ def _advance(
     from pliant.bins.planning.allocate_kernel import advance_carried, advance_served, bounds_of
 
     bin_ = (p.requests_I[i], p.capacity_I[i], p.least_I[i], p.latency_IB[i])
-    cost_S, parent_S = advance_served(*states, *bin_, p.spare)
+    cost_S, parent_S = advance_served(states, bin_, p.spare)
     after = np.flatnonzero(np.isfinite(cost_S))
-    after = after[bounds_of(*ahead, after, np.zeros(len(after)), cost_S[after]) < below]
+    after = after[bounds_of(ahead, after, np.zeros(len(after)), cost_S[after]) < below]
     served = (after, np.zeros(len(after)), cost_S[after], parent_S[after])
-    carried = _empty(advance_carried(*states, *bin_, *ahead, below, _empty(0)))
-    advance_carried(*states, *bin_, *ahead, below, carried)
+    carried = _empty(advance_carried(states, bin_, ahead, below, _empty(0)))
+    advance_carried(states, bin_, ahead, below, carried)
     used, carry, cost, parent = (np.concatenate(pair) for pair in zip(served, carried, strict=True))
     return used, carry, cost, parent
 

@@ -16,6 +16,12 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+States = tuple[Ints, Floats, Floats]
+"""[K] spare devices used, carry and cost."""
+Bin = tuple[float, float, int, Floats]
+"""Requests, capacity, least devices and [B] latencies."""
+Ahead = tuple[Floats, float, float]
+"""Of the bins behind: [P, S + 1] least costs to come, the step between two levels of carry, and the price of a rest."""
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -79,34 +85,27 @@ def level_of(carry: float, step: float, levels: int) -> int:
 
 
 @compiled
-def bound_of(to_go_PS: Floats, step: float, price: float, spare_left: int, carry: float) -> float:
+def bound_of(ahead: Ahead, spare_left: int, carry: float) -> float:
     """Return the least cost that is still to come, from `least_costs`."""
+    to_go_PS, step, price = ahead
     level = level_of(carry, step, len(to_go_PS))
     return float(to_go_PS[level, spare_left] + (carry - level * step) * price)
 
 
 @compiled
-def bounds_of(to_go_PS: Floats, step: float, price: float, used_K: Ints, carry_K: Floats, cost_K: Floats) -> Floats:
+def bounds_of(ahead: Ahead, used_K: Ints, carry_K: Floats, cost_K: Floats) -> Floats:
     """Return [K] the least total that each state can lead to."""
     bound_K = np.empty(len(used_K))
     for k in range(len(used_K)):
-        spare_left = to_go_PS.shape[1] - 1 - used_K[k]
-        bound_K[k] = cost_K[k] + bound_of(to_go_PS, step, price, spare_left, carry_K[k])
+        spare_left = ahead[0].shape[1] - 1 - used_K[k]
+        bound_K[k] = cost_K[k] + bound_of(ahead, spare_left, carry_K[k])
     return bound_K
 
 
 @compiled
-def advance_served(
-    used_K: Ints,
-    carry_K: Floats,
-    cost_K: Floats,
-    requests: float,
-    capacity: float,
-    least: int,
-    latency_B: Floats,
-    spare: int,
-) -> tuple[Floats, Ints]:
+def advance_served(states: States, bin_: Bin, spare: int) -> tuple[Floats, Ints]:
     """Return [S + 1] least cost and its state, by spare devices used, where this bin serves all its load."""
+    (used_K, carry_K, cost_K), (requests, capacity, least, latency_B) = states, bin_
     best_S, parent_S = np.full(spare + 1, np.inf), np.full(spare + 1, -1)
     for k in range(len(used_K)):
         load = requests + carry_K[k]
@@ -121,25 +120,15 @@ def advance_served(
 
 @compiled
 def advance_carried(
-    used_K: Ints,
-    carry_K: Floats,
-    cost_K: Floats,
-    requests: float,
-    capacity: float,
-    least: int,
-    latency_B: Floats,
-    to_go_PS: Floats,
-    step: float,
-    price: float,
-    below: float,
-    into: tuple[Ints, Floats, Floats, Ints],
+    states: States, bin_: Bin, ahead: Ahead, below: float, into: tuple[Ints, Floats, Floats, Ints]
 ) -> int:
     """Write the states (used, carry, cost, parent) in which this bin carries on and that may end below `below`.
 
     Returns how many there are; those that do not fit into `into` are only counted.
     """
+    (used_K, carry_K, cost_K), (requests, capacity, least, latency_B) = states, bin_
     number = 0
-    spare = to_go_PS.shape[1] - 1
+    spare = ahead[0].shape[1] - 1
     for k in range(len(used_K)):
         for after in range(used_K[k], spare + 1):
             count = least + after - used_K[k]
@@ -147,7 +136,7 @@ def advance_carried(
                 break
             cost, carry = served(latency_B, capacity, requests + carry_K[k], count)
             cost += cost_K[k]
-            if cost + bound_of(to_go_PS, step, price, spare - after, carry) < below:
+            if cost + bound_of(ahead, spare - after, carry) < below:
                 if number < len(into[0]):
                     into[0][number], into[1][number], into[2][number], into[3][number] = after, carry, cost, k
                 number += 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -104,11 +105,17 @@ class GraphsEngine:
         return self._in_turn(self._eager.open_tokens(shape))
 
     def _in_turn(self, call: Call) -> Call:
-        def locked_call(batch: Batch) -> NDArray[np.float32]:
-            with self._turn:
-                return call(batch)
+        return called_within(call, lambda: self._turn)
 
-        return locked_call
+
+def called_within(call: Call, context: Callable[[], AbstractContextManager[object]]) -> Call:
+    """Return the call, each time within a context."""
+
+    def called(batch: Batch) -> NDArray[np.float32]:
+        with context():
+            return call(batch)
+
+    return called
 
 
 def to_host(output_BK: Tensor) -> NDArray[np.float32]:

@@ -19,6 +19,7 @@ from pliant.bins.artifact import Shape
 from pliant.bins.runtimes.padding import OUTPUT, TOKENS, Batch
 from pliant.errors import InputError
 
+Call = Callable[[Batch], NDArray[np.float32]]
 MODEL, WEIGHTS = "encoder.onnx", "encoder.bin"
 FATAL = 4  # log level: errors are raised anyway, and warnings say that the file fits this hardware only
 
@@ -58,20 +59,13 @@ class OnnxEngine:
         exact = onnxruntime.OrtArenaCfg({"arena_extend_strategy": EXACT})
         onnxruntime.create_and_register_allocator(onnxruntime.OrtMemoryInfo("Cpu", kind, 0, memory), exact)
 
-    def open(self, shape: Shape) -> Callable[[Batch], NDArray[np.float32]]:
+    def open(self, shape: Shape) -> Call:
         """Return the function that runs this shape, in a session of its own."""
         session = onnxruntime.InferenceSession(self._path, self._options(shape), providers=["CPUExecutionProvider"])
-        names = [node.name for node in session.get_inputs()]
-
         self._sessions[shape] = session
+        return _call(session, OUTPUT)
 
-        def call(batch: Batch) -> NDArray[np.float32]:
-            output_BK: NDArray[np.float32] = session.run([OUTPUT], {name: batch[name] for name in names})[0]
-            return output_BK
-
-        return call
-
-    def open_tokens(self, shape: Shape) -> Callable[[Batch], NDArray[np.float32]]:
+    def open_tokens(self, shape: Shape) -> Call:
         """Return the function that gives the embeddings [B, N, H] of all tokens, in the session of a shape that is open.
 
         Raises `InputError` for a file that was compiled without them.
@@ -79,13 +73,7 @@ class OnnxEngine:
         session = self._sessions[shape]
         if TOKENS not in [node.name for node in session.get_outputs()]:
             raise InputError("unpooled", True, "false, as the encoder's file was compiled without embeddings of tokens")
-        names = [node.name for node in session.get_inputs()]
-
-        def call(batch: Batch) -> NDArray[np.float32]:
-            token_BNH: NDArray[np.float32] = session.run([TOKENS], {name: batch[name] for name in names})[0]
-            return token_BNH
-
-        return call
+        return _call(session, TOKENS)
 
     def _options(self, shape: Shape) -> onnxruntime.SessionOptions:
         """Return the session's options.
@@ -105,3 +93,13 @@ class OnnxEngine:
             options.add_free_dimension_override_by_name("batch", shape.batch)
             options.add_free_dimension_override_by_name("length", shape.length)
         return options
+
+
+def _call(session: onnxruntime.InferenceSession, output: str) -> Call:
+    names = [node.name for node in session.get_inputs()]
+
+    def call(batch: Batch) -> NDArray[np.float32]:
+        array: NDArray[np.float32] = session.run([output], {name: batch[name] for name in names})[0]
+        return array
+
+    return call

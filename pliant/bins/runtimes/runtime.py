@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -20,9 +21,10 @@ from pliant import fallbacks
 from pliant.bins.artifact import ENGINES, PLACEMENTS, Encoder, Shape, check_device
 from pliant.bins.runtimes.cache import check_versions, verify
 from pliant.bins.runtimes.compile import check_engine, package
-from pliant.bins.runtimes.graphs import Call, EagerEngine, GraphsEngine, Note, to_host
+from pliant.bins.runtimes.graphs import Call, EagerEngine, GraphsEngine, Note, called_within, to_host
 from pliant.bins.runtimes.model import HeadedEncoder, describe, load_model
 from pliant.bins.runtimes.padding import Batch, Payload, check, padded, size_text
+from pliant.device import threads
 from pliant.errors import ArtifactError, InputError
 from pliant.models.execution import CudaCapture, Pieces, reason_of
 from pliant.precision import FLOAT32, convert, dtype_of
@@ -104,14 +106,10 @@ class BinsRuntime:
         """
         wanted = self._known(setting)
         if not self._shared:
-            same = [
-                n
-                for n, shape in enumerate(self.shapes)
-                if (shape.length, shape.dynamic) == (wanted.length, wanted.dynamic)
-            ]
-            self._calls = self._opened(
-                same
-            )  # The former ones live until then: the graphs' memory pool must not become empty.
+            kind = wanted.length, wanted.dynamic
+            same = [n for n, shape in enumerate(self.shapes) if (shape.length, shape.dynamic) == kind]
+            # The former ones live until then: the graphs' memory pool must not become empty.
+            self._calls = self._opened(same)
 
     def run(self, setting: int, payloads: Sequence[Payload], unpooled: Collection[int] = ()) -> Run:
         """Return the texts' outputs. Raises `InputError` for texts that do not fit, or a shape that is not loaded.
@@ -223,29 +221,16 @@ class AotEngine:
 
 
 class _Threaded:
-    """An engine of torch on a CPU that computes with this many threads. (See `threads` in pliant/device.py.)"""
+    """An engine of torch on a CPU that computes with this many threads; after each call there are as many as before."""
 
-    def __init__(self, engine: Engine, threads: int) -> None:
-        self._engine, self._threads = engine, threads
+    def __init__(self, engine: Engine, count: int) -> None:
+        self._engine, self._threads = engine, partial(threads, count)
 
     def open(self, shape: Shape) -> Call:
-        """Load the runtime of a shape; each call sets the number of threads and resets it afterwards."""
-        return self._threaded(self._engine.open(shape))
+        return called_within(self._engine.open(shape), self._threads)
 
     def open_tokens(self, shape: Shape) -> Call:
-        """Return the function that gives the embeddings of all tokens; threads as in `open`."""
-        return self._threaded(self._engine.open_tokens(shape))
-
-    def _threaded(self, call: Call) -> Call:
-        def counted(batch: Batch) -> NDArray[np.float32]:
-            before = torch.get_num_threads()
-            torch.set_num_threads(self._threads)
-            try:
-                return call(batch)
-            finally:
-                torch.set_num_threads(before)
-
-        return counted
+        return called_within(self._engine.open_tokens(shape), self._threads)
 
 
 def _engine(

@@ -287,10 +287,7 @@ def cutting(tokenizer: Tokenizer, length: int) -> Tokenizer:
 def tensors(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
     """Return ids [B, N], padded behind with 0, and their mask. An empty row becomes one token 0."""
     longest = max(1, *(len(row) for row in rows))
-    ids_BN, mask_BN = (
-        torch.zeros(len(rows), longest, dtype=torch.long),
-        torch.zeros(len(rows), longest, dtype=torch.long),
-    )
+    ids_BN, mask_BN = torch.zeros(2, len(rows), longest, dtype=torch.long)
     for at, row in enumerate(rows):
         ids_BN[at, : len(row)] = torch.tensor(row, dtype=torch.long)
         mask_BN[at, : max(1, len(row))] = 1

@@ -327,12 +327,7 @@ def chosen(kinds: Sequence[type[PageCache]], case: Case) -> type[PageCache]:
         except WrongAttentionError as error:
             failed.append(f"{kind.__name__} is wrong: {error}")
             fallbacks.note("attention", f"attention over pages leaves out {failed[-1]}")
-        except (
-            ImportError,
-            TypeError,
-            RuntimeError,
-            ValueError,
-        ) as error:  # not in this version, or not on this device
+        except (ImportError, TypeError, RuntimeError, ValueError) as error:  # not in this version or on this device
             failed.append(f"{kind.__name__} failed: {error}")
         else:
             return kind

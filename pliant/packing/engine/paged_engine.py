@@ -25,7 +25,7 @@ from pliant.models.execution import PackedLinear, can_pack
 from pliant.packing.engine.grammar import Grammars, Matcher
 from pliant.packing.engine.page_attention import NAME, Case, PageBatch, attention_of_transformers, page_cache
 from pliant.packing.engine.sampling import change_logits, draw, logprobs_of
-from pliant.packing.engine.submission import TokenLogprobs
+from pliant.packing.engine.submission import Sampling, TokenLogprobs
 from pliant.packing.scheduling.request import Chunk, Memory, StepPlan
 
 STEPS = ((16, 4), (64, 8), (256, 32), (1 << 30, 64))
@@ -33,9 +33,7 @@ STEPS = ((16, 4), (64, 8), (256, 32), (1 << 30, 64))
 number of rows, and keeps something of each.
 """
 
-CHANGES, LOGPROBS, PROMPT_LOGPROBS, GRAMMAR = "changes", "logprobs", "prompt_logprobs", "grammar"
-"""Settings of a request (sampling.py) that need more than its row of scores."""
-
+GREEDY = Sampling()
 LOGPROBS_AT_ONCE = 64  # tokens of prompts: a whole vocabulary of float32 numbers for each, twice
 
 AttentionInterface.register(NAME, attention_of_transformers)
@@ -65,7 +63,8 @@ class _Sequence:
     tokens: list[int]  # the prompt's and its own
     longest: int  # tokens at which it ends
     ends: frozenset[int]
-    sampling: dict[str, Any]
+    sampling: Sampling
+    prompt: int  # tokens of the prompt
     pages: list[int] = field(default_factory=list)  # in the device's cache, in order
     read: int = 0  # tokens whose keys and values are cached, here or on the host
     generating: bool = False  # whether its last token is one of its own, to be read next
@@ -182,19 +181,27 @@ class PagedEngine:
             torch.cuda.set_device(self.device)
         self._cache.prepare(threads)
 
-    def add(self, id: int, ids: Iterable[int], limit: int, ends: Iterable[int], sampling: dict[str, Any]) -> None:
+    def add(
+        self,
+        id: int,
+        ids: Iterable[int],
+        limit: int,
+        ends: Iterable[int] = (),
+        sampling: Sampling = GREEDY,
+        prompt: int = 0,
+    ) -> None:
         """Add a waiting sequence that generates at most `limit` tokens and stops after one of `ends`.
 
-        Raises `InputError` for one with a grammar if the engine has been made without `grammars`.
+        `prompt`: how many of its tokens are the prompt's. Raises `InputError` for one with a grammar if the engine has
+        been made without `grammars`.
         """
         tokens, matcher = list(ids), None
-        if GRAMMAR in sampling:
+        if sampling.grammar:
             if self._grammars is None:
                 raise InputError("grammar", "given", "left out: this engine has no tokenizer")
-            grammar, prompt = sampling[GRAMMAR]
-            matcher = self._grammars.matcher(grammar, tokens[prompt:])
+            matcher = self._grammars.matcher(sampling.grammar, tokens[prompt:])
         limits = len(tokens) + limit, frozenset(ends)
-        self._sequences[id] = _Sequence(id, tokens, *limits, sampling, matcher=matcher)
+        self._sequences[id] = _Sequence(id, tokens, *limits, sampling, prompt, matcher=matcher)
 
     def cancel(self, id: int) -> None:
         """Remove a sequence and free its pages on the device and on the host."""
@@ -303,7 +310,7 @@ class PagedEngine:
         counts_S = np.array([tokens for _, tokens in batch])
         starts_S1 = np.concatenate([[0], np.cumsum(counts_S)])
         new = [at for at, (sequence, tokens) in enumerate(batch) if sequence.read + tokens == len(sequence.tokens)]
-        scored = [at for at, (sequence, _) in enumerate(batch) if PROMPT_LOGPROBS in sequence.sampling]
+        scored = [at for at, (sequence, _) in enumerate(batch) if sequence.sampling.prompt_logprobs >= 0]
         places = [place for at in scored for place in _places(int(starts_S1[at]), *batch[at])]
         rows = np.array([*(starts_S1[1:][new] - 1), *(row for row, _, _ in places)], np.int64)
         sequences = [batch[at][0] for at in new]
@@ -311,15 +318,15 @@ class PagedEngine:
             scores_BV = self._forward(batch, counts_S, starts_S1, rows)
             chosen = self._choose(scores_BV[: len(new)], sequences)
             logprobs: tuple[tuple[int, TokenLogprobs], ...] = ()
-            if wanted := [at for at, sequence in enumerate(sequences) if LOGPROBS in sequence.sampling]:
-                top = [sequences[at].sampling[LOGPROBS] for at in wanted]
+            if wanted := [at for at, sequence in enumerate(sequences) if sequence.sampling.logprobs >= 0]:
+                top = [sequences[at].sampling.logprobs for at in wanted]
                 known = logprobs_of(scores_BV[wanted], [chosen[at] for at in wanted], top)
                 logprobs = tuple(zip([sequences[at].id for at in wanted], known, strict=True))
             prompt_logprobs = []
             for begin in range(0, len(places), LOGPROBS_AT_ONCE):
                 part = places[begin : begin + LOGPROBS_AT_ONCE]
                 tokens = [sequence.tokens[place] for _, sequence, place in part]
-                top = [sequence.sampling[PROMPT_LOGPROBS][0] for _, sequence, _ in part]
+                top = [sequence.sampling.prompt_logprobs for _, sequence, _ in part]
                 known = logprobs_of(scores_BV[len(new) + begin :][: len(part)], tokens, top)
                 prompt_logprobs += [(s.id, place, each) for (_, s, place), each in zip(part, known, strict=True)]
         for sequence, count in batch:
@@ -364,12 +371,12 @@ class PagedEngine:
     def _choose(self, scores_BV: Tensor, sequences: list[_Sequence]) -> list[int]:
         if not sequences:
             return []
-        changing = [(at, each) for at, each in enumerate(sequences) if CHANGES in each.sampling or each.matcher]
+        changing = [(at, each) for at, each in enumerate(sequences) if each.sampling.changes or each.matcher]
         if changing:
             scores_BV = scores_BV.to(torch.float32, copy=True)  # the model's own are wanted for log-probabilities
         for at, sequence in changing:
-            if CHANGES in sequence.sampling:
-                change_logits(scores_BV[at], sequence.sampling[CHANGES], sequence.tokens)
+            if sequence.sampling.changes:
+                change_logits(scores_BV[at], sequence.sampling, sequence.tokens, sequence.prompt, sequence.ends)
             if sequence.matcher is not None:
                 sequence.matcher.exclude(scores_BV[at])
         settings = [(s.sampling, len(s.tokens)) for s in sequences] if self._sampling else ()
@@ -388,7 +395,7 @@ class PagedEngine:
 
     def _try(self) -> None:
         """Read one token into a page, to find out whether every layer attends through `NAME`. Raises `InputError`."""
-        self.add(-1, (0,), 2, (), {})
+        self.add(-1, (0,), 2)
         self.carry_out(StepPlan(admitted=(-1,)))
         sequence = self._sequences[-1]
         self._store(sequence, 1)
@@ -409,9 +416,8 @@ def _places(start: int, sequence: _Sequence, tokens: int) -> Iterator[tuple[int,
     A row comes with its sequence and the token's place in the prompt. The first token has none. What is read again after
     a preemption has had its own.
     """
-    _, prompt = sequence.sampling[PROMPT_LOGPROBS]
-    if len(sequence.tokens) == prompt:
-        for place in range(sequence.read + 1, min(sequence.read + tokens, prompt - 1) + 1):
+    if len(sequence.tokens) == sequence.prompt:
+        for place in range(sequence.read + 1, min(sequence.read + tokens, sequence.prompt - 1) + 1):
             yield start + place - sequence.read - 1, sequence, place
 
 

@@ -9,7 +9,6 @@ from dataclasses import replace
 
 from pliant.errors import InputError
 from pliant.packing.artifact import Generator
-from pliant.packing.engine import sampling as seeded
 from pliant.packing.engine.grammar import Grammars
 from pliant.packing.engine.model import load_generator, vocabulary
 from pliant.packing.engine.paged_engine import PagedEngine, StepResult
@@ -109,8 +108,7 @@ class Engine(EngineThread):
         self._flights.update({new.prompt.id: InFlight(new, now, new.generated) for new in submitted})
         for new in added:
             ends, left = new.ends(self._generator.ends), new.max_tokens - new.generated
-            arguments = seeded.arguments(new.sampling, self._vocabulary, new.prompt.tokens, ends)
-            self._paged.add(new.prompt.id, new.ids, left, ends, arguments)
+            self._paged.add(new.prompt.id, new.ids, left, ends, new.sampling, new.prompt.tokens)
         for id in cancelled:
             self._paged.cancel(id)
             if id in self._flights:

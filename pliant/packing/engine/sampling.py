@@ -13,9 +13,7 @@ known, K likeliest tokens.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Collection, Sequence
 
 import torch
 from torch import Tensor
@@ -27,30 +25,6 @@ MASK64 = 0xFFFFFFFFFFFFFFFF
 FIRST, SECOND = 0x7FEB352D, 0x846CA68B  # of the 32-bit finaliser "lowbias32" (C. Wellons, 2018)
 STRIDE = 0x9E3779B1  # odd, so that entries of the vocabulary have different counters
 BITS = 23  # of a uniform number strictly between 0 and 1: as many as float32 can hold
-
-
-def arguments(sampling: Sampling, vocabulary: int, prompt: int = 0, ends: Sequence[int] = ()) -> dict[str, Any]:
-    """Return the settings of a request that the engine reads; empty for temperature 0 and nothing else.
-
-    `prompt`: its tokens; `ends`: tokens that end an output.
-    """
-    settings: dict[str, Any] = {}
-    if sampling.temperature > 0:
-        top_k = min(sampling.top_k or vocabulary, vocabulary)
-        settings = {"temperature": float(sampling.temperature), "top_k": top_k, "top_p": sampling.top_p}
-        settings["seed"] = sampling.seed
-        if sampling.min_p:
-            settings["min_p"] = sampling.min_p
-    if sampling.changes:
-        penalties = sampling.repetition_penalty, sampling.frequency_penalty, sampling.presence_penalty
-        settings["changes"] = LogitChanges(*penalties, sampling.logit_bias, sampling.min_tokens, tuple(ends), prompt)
-    if sampling.logprobs >= 0:
-        settings["logprobs"] = sampling.logprobs
-    if sampling.prompt_logprobs >= 0:
-        settings["prompt_logprobs"] = sampling.prompt_logprobs, prompt
-    if sampling.grammar:
-        settings["grammar"] = sampling.grammar, prompt
-    return settings
 
 
 def key(seed: int, position: int) -> int:
@@ -73,65 +47,47 @@ def gumbel(keys_B: torch.Tensor, vocabulary: int) -> torch.Tensor:
     return -torch.log(-torch.log(uniform_BV))
 
 
-def draw(scores_BV: torch.Tensor, settings: Sequence[tuple[dict[str, Any], int]] = ()) -> list[int]:
-    """Return the next token of each row: of the largest score, or drawn where its settings say so.
+def draw(scores_BV: torch.Tensor, settings: Sequence[tuple[Sampling, int]] = ()) -> list[int]:
+    """Return the next token of each row: of the largest score, or drawn where its request has a temperature.
 
-    `settings`: for each row what `arguments` returns, and the position of the new token; none where all rows are
+    `settings`: for each row how its request samples, and the position of the new token; none where all rows are
     greedy, which costs one argmax. Sampled rows are changed in the order of transformers' `generate`: temperature,
     top-k, top-p; then noise is added. Between temperature and top-k stands min-p, as in vLLM.
     """
     tokens_B = scores_BV.argmax(-1)
-    sampled = [row for row, (setting, _) in enumerate(settings) if "seed" in setting]
+    sampled = [row for row, (sampling, _) in enumerate(settings) if sampling.temperature > 0]
     if not sampled:
         return list(map(int, tokens_B.tolist()))
     rows = torch.tensor(sampled, device=scores_BV.device)
     chosen = [settings[row] for row in sampled]
-    warped_BV = _warped(scores_BV[rows].float(), [setting for setting, _ in chosen])
-    keys_B = torch.tensor([key(setting["seed"], position) for setting, position in chosen], device=scores_BV.device)
+    warped_BV = _warped(scores_BV[rows].float(), [sampling for sampling, _ in chosen])
+    keys_B = torch.tensor([key(sampling.seed, position) for sampling, position in chosen], device=scores_BV.device)
     tokens_B[rows] = (warped_BV + gumbel(keys_B, scores_BV.shape[1])).argmax(-1)
     return list(map(int, tokens_B.tolist()))
 
 
-def _warped(scores_BV: torch.Tensor, settings: Sequence[dict[str, Any]]) -> torch.Tensor:
+def _warped(scores_BV: torch.Tensor, settings: Sequence[Sampling]) -> torch.Tensor:
     """Divide by the temperatures, and exclude what the rows' top-k and top-p exclude."""
     device, vocabulary = scores_BV.device, scores_BV.shape[1]
-    temperature_B, top_p_B = (
-        torch.tensor([s[name] for s in settings], device=device) for name in ("temperature", "top_p")
-    )
-    top_k = [int(setting["top_k"]) for setting in settings]
+    values = [[float(each) for each in (s.temperature, s.top_p, s.min_p)] for s in settings]
+    temperature_B, top_p_B, min_p_B = torch.tensor(values, device=device).unbind(1)
+    top_k = [min(sampling.top_k or vocabulary, vocabulary) for sampling in settings]
     scores_BV = scores_BV / temperature_B[:, None]
-    if any("min_p" in setting for setting in settings):
-        least_B = torch.tensor([s.get("min_p", 0.0) for s in settings], device=device)
+    if any(sampling.min_p for sampling in settings):
         logs_BV = scores_BV - scores_BV.amax(-1, keepdim=True)
-        scores_BV = scores_BV.masked_fill(logs_BV < least_B.log()[:, None], -torch.inf)
+        scores_BV = scores_BV.masked_fill(logs_BV < min_p_B.log()[:, None], -torch.inf)
     if min(top_k) < vocabulary:
         best_BK = scores_BV.topk(max(k for k in top_k if k < vocabulary)).values
         least_B = best_BK.gather(1, (torch.tensor(top_k, device=device).clamp(max=best_BK.shape[1]) - 1)[:, None])
         limited_B = torch.tensor([k < vocabulary for k in top_k], device=device)
         scores_BV = scores_BV.masked_fill(limited_B[:, None] & (scores_BV < least_B), -torch.inf)
-    if any(setting["top_p"] < 1 for setting in settings):
+    if any(sampling.top_p < 1 for sampling in settings):
         ascending_BV, order_BV = scores_BV.sort(dim=-1)
         out_BV = ascending_BV.softmax(-1).cumsum(-1) <= (1 - top_p_B)[:, None]
         out_BV &= (top_p_B < 1)[:, None]
         out_BV[:, -1] = False  # the likeliest stays
         scores_BV = scores_BV.masked_fill(out_BV.scatter(1, order_BV, out_BV), -torch.inf)
     return scores_BV
-
-
-@dataclass(frozen=True, slots=True)
-class LogitChanges:
-    """Changes of one request's scores. The defaults change nothing."""
-
-    repetition_penalty: float = 1.0
-    """Positive scores of tokens in the prompt or the output are divided by it, negative ones multiplied (Keskar et al.,
-    CTRL, 2019, section 4.1).
-    """
-    frequency_penalty: float = 0.0  # taken off a token's score for each time that the output has it
-    presence_penalty: float = 0.0  # taken off once for a token that the output has
-    logit_bias: tuple[tuple[int, float], ...] = ()  # token, and what is added to its score
-    min_tokens: int = 0  # of the output, before which none of `ends` may come
-    ends: tuple[int, ...] = ()
-    prompt_tokens: int = 0
 
 
 def logprobs_of(scores_NV: Tensor, tokens: Sequence[int], top: Sequence[int]) -> list[TokenLogprobs]:
@@ -145,18 +101,23 @@ def logprobs_of(scores_NV: Tensor, tokens: Sequence[int], top: Sequence[int]) ->
     return [TokenLogprobs(*each) for each in zip(own, pairs, strict=True)]
 
 
-def change_logits(scores_V: Tensor, changes: LogitChanges, tokens: Sequence[int]) -> None:
-    """Change one text's float32 scores [V] in place. `tokens`: those so far, the prompt's first."""
-    device, output = scores_V.device, list(tokens[changes.prompt_tokens :])
-    if changes.logit_bias:
-        ids, biases = zip(*changes.logit_bias, strict=True)
+def change_logits(
+    scores_V: Tensor, sampling: Sampling, tokens: Sequence[int], prompt: int, ends: Collection[int]
+) -> None:
+    """Change one text's float32 scores [V] in place, as its request says.
+
+    `tokens`: those so far, of which the first `prompt` are the prompt's; `ends`: those that end an output.
+    """
+    device, output, repetition = scores_V.device, list(tokens[prompt:]), sampling.repetition_penalty
+    if sampling.logit_bias:
+        ids, biases = zip(*sampling.logit_bias, strict=True)
         scores_V[list(ids)] += torch.tensor(biases, device=device)
-    if len(output) < changes.min_tokens:
-        scores_V[list(changes.ends)] = -torch.inf
-    if changes.repetition_penalty != 1:
+    if len(output) < sampling.min_tokens:
+        scores_V[list(ends)] = -torch.inf
+    if repetition != 1:  # as in CTRL (Keskar et al., 2019, section 4.1)
         seen = torch.tensor(sorted(set(tokens)), device=device)
         old = scores_V[seen]
-        scores_V[seen] = torch.where(old > 0, old / changes.repetition_penalty, old * changes.repetition_penalty)
-    if output and (changes.frequency_penalty or changes.presence_penalty):
+        scores_V[seen] = torch.where(old > 0, old / repetition, old * repetition)
+    if output and (sampling.frequency_penalty or sampling.presence_penalty):
         seen, counts = torch.tensor(output, device=device).unique(return_counts=True)
-        scores_V[seen] -= changes.frequency_penalty * counts + changes.presence_penalty
+        scores_V[seen] -= sampling.frequency_penalty * counts + sampling.presence_penalty

@@ -177,9 +177,7 @@ class Progress:
     generated: int  # tokens in all, those before a crash included
     seconds: float = 0.0  # of the device since the last report, an iteration shared equally among its texts
     logprobs: tuple[TokenLogprobs, ...] = ()  # of each of `tokens`, where requested
-    prompt_logprobs: (
-        tuple[TokenLogprobs, ...] | PackedLogprobs
-    ) = ()  # of the prompt's from its second on, with the first
+    prompt_logprobs: tuple[TokenLogprobs, ...] | PackedLogprobs = ()  # of the prompt's from its second on, once
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,12 +61,10 @@ class OnDemand(Policy):
 class EarliestDeadline(OnDemand):
     """`edf`: the earliest deadline first."""
 
+    by_priority = True
+
     def priority(self, prompt: Prompt, forecast: tuple[float, ...], reserved: int, recent: Recent) -> Priority:  # noqa: ARG002
         return 0, min(prompt.deadline, prompt.arrival + prompt.ttft), prompt.id
-
-    def last_first(self, running: Running) -> NDArray[np.int64]:
-        """The last in priority goes first."""
-        return _last_in_priority(running)
 
 
 class PastFuture(OnDemand):
@@ -168,6 +166,7 @@ class Oracle(DecreasingFirstFit):
 class Predicted(Policy):
     """`default`: admits by the predicted peak of the pages; the smallest predicted request goes first, with ageing."""
 
+    by_priority = True
     fair = True
     shares = True
     targets = True
@@ -183,11 +182,8 @@ class Predicted(Policy):
         large = size(prompt, forecast) / recent.size / max(prompt.utility, 1e-9)
         if prompt.offline:
             return MAX_PRIORITY + 1, -large, prompt.id
-        return (
-            prompt.priority,
-            prompt.arrival + self.rules.reorder_patience * recent.delay * min(large, LARGEST),
-            prompt.id,
-        )
+        put_back = self.rules.reorder_patience * recent.delay * min(large, LARGEST)
+        return prompt.priority, prompt.arrival + put_back, prompt.id
 
     def choose(self, queue: WaitingQueue, view: View, room: int) -> list[Waiting]:
         free, queries, first = view.free, view.queries, queue.first()
@@ -224,10 +220,6 @@ class Predicted(Policy):
             coming.update(view.joined(waiting, coming))
         return taken
 
-    def last_first(self, running: Running) -> NDArray[np.int64]:
-        """The last in priority goes first."""
-        return _last_in_priority(running)
-
 
 BY_NAME: dict[str, type[Policy]] = {
     "default": Predicted,
@@ -249,10 +241,6 @@ def size(prompt: Prompt, forecast: tuple[float, ...]) -> float:
     """Return the expected space-time of a request: the tokens that it holds, summed over its iterations."""
     output = mean(forecast)
     return output * (prompt.tokens + output / 2)
-
-
-def _last_in_priority(running: Running) -> NDArray[np.int64]:
-    return np.lexsort((running.column("turn"), running.key, running.column("group")))[::-1]
 
 
 def peak(held_N: Floats, left_N: Floats) -> float:

@@ -138,6 +138,7 @@ class Recent:
 class Policy(ABC):
     """The defaults are those of a policy that is first come, first served and reserves nothing."""
 
+    by_priority: ClassVar[bool] = False  # whether the last in priority is preempted first, not the one admitted last
     reserves: ClassVar[bool] = False  # whether it keeps pages for tokens to come
     shares: ClassVar[bool] = False  # whether prompts that begin alike share the pages of their beginnings
     targets: ClassVar[bool] = False  # whether it keeps the targets of requests
@@ -180,8 +181,10 @@ class Policy(ABC):
         return waiting.priority, waiting.reserve
 
     def last_first(self, running: Running) -> NDArray[np.int64]:
-        """Return the rows of the running sequences, the first to preempt first: the one that was admitted last."""
-        return np.argsort(running.column("turn"))[::-1]
+        """Return the rows of the running sequences, the first to preempt first."""
+        turn = running.column("turn")
+        order = np.lexsort((turn, running.key, running.column("group"))) if self.by_priority else np.argsort(turn)
+        return order[::-1]
 
     def victims(self, running: Running, needed: NDArray[np.int64], pages: int) -> list[int]:
         """Return the ids to preempt so that the next iteration fits into `pages`; `needed` [N]: the pages of each alone.

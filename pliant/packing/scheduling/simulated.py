@@ -180,9 +180,7 @@ class _Simulation:
         accepted = []
         while self.passed and self.passed[0][0] <= self.now:
             at, id = self.passed.popleft()
-            prompt = self.lives[
-                id
-            ].prompt  # offered when it has come: nothing has begun or ended since the last iteration
+            prompt = self.lives[id].prompt  # nothing has begun or ended since the last iteration
             if self.admission is None or self.admission.offer(prompt, at) is None:
                 heapq.heappush(self.first_due, (prompt.arrival + prompt.ttft, id))
                 accepted.append(prompt)

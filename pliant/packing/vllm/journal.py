@@ -23,9 +23,7 @@ from pliant.packing.scheduling.scheduler import PackingScheduler
 
 logger = logging.getLogger("pliant.packing.vllm")
 
-FLUSH = (
-    0.5  # seconds for which decisions are kept at most before they are written, and none behind the end of a request
-)
+FLUSH = 0.5  # seconds that decisions wait to be written, at most; none waits behind the end of a request
 
 
 class JournalFile:

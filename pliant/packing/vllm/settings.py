@@ -29,9 +29,7 @@ class Settings:
     turnover_preemptions: float = TURNOVER  # at which the safety settles, while as many requests finish as run at once
     reorder_patience: float = 1.5  # times the recent delay by which a request of typical size is put back
     recalibrate: bool = True  # correct forecasts by the outputs that have ended
-    predictor: str = (
-        ""  # folder of a length predictor's artifact; empty: quantiles by prompt length, learnt while serving
-    )
+    predictor: str = ""  # folder of a length predictor's artifact; empty: lengths are learnt while serving
     wait: float = 0.1  # seconds for which a request waits for its forecast, at most, while others run
     deadline: float = 0.0  # seconds from arrival of requests that name none; 0: none
     journal: str = ""  # file to which every decision is appended; empty: none

@@ -115,9 +115,7 @@ class PackingMetrics:
                 self._tenants.ended(tenant, TENANT_OUTCOMES[output.finish])
         full_length = output.finish == "stop" and choice.typical and not output.at_stop_string
         if choice.forecast.origin == "predicted" and full_length:
-            before = self._calibrations.get(
-                task, Calibration()
-            )  # of the predictor's own, which the scheduler recalibrates
+            before = self._calibrations.get(task, Calibration())  # of forecasts that no scheduler has recalibrated yet
             self._calibrations[task] = before.after(choice.forecast.tokens, len(output.tokens))
             for level, share in self.coverage(task).items():
                 self._of["coverage"].labels(task, level).set(share)

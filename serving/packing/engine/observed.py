@@ -26,17 +26,12 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from pliant.jsonl import blank_lines, open_to_append
-from pliant.outcomes.files import OBSERVED, prompt_of
+from pliant.outcomes.files import prompt_of
 from pliant.serving.packing.reply import Choice
 from pliant.serving.state_file import Writing
 
 DAYS = 30  # that a line is kept
 DAY = 86_400.0  # seconds
-
-
-def observed_path(home: Path, model: str) -> Path:
-    """Return the file of a model's observed lengths."""
-    return home / OBSERVED / f"{model}.jsonl"
 
 
 class ObservedLengths:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pliant.errors import PliantError
+from pliant.serving.workers.child_process import Interpreter
 
 _LOCAL = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")  # of the interpreter that starts the engine
 
@@ -32,6 +33,11 @@ def environment_of(home: Path, base: Mapping[str, str] = os.environ) -> dict[str
     """Return the variables to start the installed vLLM with. Raises `PliantError` if there is none."""
     python_of(home)
     return variables(folder(home), base)
+
+
+def interpreter_of(home: Path) -> Interpreter:
+    """Return the Python of vLLM's environment with its variables. Raises `PliantError` if there is none."""
+    return Interpreter(python_of(home), environment_of(home))
 
 
 def variables(environment: Path, base: Mapping[str, str] = os.environ) -> dict[str, str]:

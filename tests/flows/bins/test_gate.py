@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from pliant.bins.artifact import Shape
-from pliant.bins.simulated import ReferenceConfig
 from pliant.flows.bins.champions import Score
 from pliant.flows.bins.config import GateConfig
 from pliant.flows.bins.gate import Candidate, judge
+from pliant.workload import ReferenceConfig
 from tests.fixtures.bins.tiny import some_bins
 
 SHORT = ReferenceConfig(quiet=(0.3,), loud=(0.6,), seconds=0.5)

@@ -40,7 +40,7 @@ class Errors:
 setting, killed = json.loads(sys.argv[1]), sys.argv[2]
 sys.stderr = Errors()
 from pliant.flows import settings
-settings.prepare(settings.read())
+settings.prepare()
 from pliant.flows.run import run_connected
 print(json.dumps(run_connected('packing', None, setting)), flush=True)
 """

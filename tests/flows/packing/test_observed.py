@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pliant.flows.packing.learn import default_path, drift, read, usable_outputs
+from pliant.flows.packing.learn import drift, read, usable_outputs
+from pliant.outcomes.files import observed_path
 from pliant.packing.scheduling.forecast import QUANTILES
 
 LINE = {
@@ -38,7 +39,7 @@ def outputs(folder: Path, *lines: dict):
 
 
 def test_the_latest_outputs_are_read_across_both_files_the_oldest_first(tmp_path):
-    path = default_path(tmp_path, "tales")
+    path = observed_path(tmp_path, "tales")
     write(path.with_suffix(".1.jsonl"), *({"tokens": n} for n in (1, 2, 3)))
     write(path, {"tokens": 4}, {"tokens": 5})
     assert [output.tokens for output in read(path, 100)] == [1, 2, 3, 4, 5]

@@ -198,7 +198,7 @@ def test_what_can_be_known_before_serving_is_refused_before_serving(registry, tm
     told = QUIET.replace(home=tmp_path / "home")
     publish_compiled(registry, told.home, "meanings")
     BinsSystem(told).check()
-    (served,) = load_catalog(registry, "champion").streams.values()
+    (served,) = load_catalog(registry, "champion").tasks.values()
     file = compiled(told, served) / next(iter(served.bins.files))
     content = file.read_bytes()
     file.write_bytes(content[:-1])
@@ -240,7 +240,7 @@ def test_the_status_says_all_of_the_service_and_its_streams(registry):
     with serving(registry, QUIET.replace(workers=2)) as service:
         service.devices[1].fallbacks = (Fallback("capture", "4 x 8 runs without a CUDA graph"),)
         status = service.call("GET", "/status").json()
-        streams = service.present.catalog.streams
+        streams = service.present.catalog.tasks
     common = ("ready", "alias", "release", "generation", "leaving", "standby", "trial", "watch", "refresh_seconds")
     assert [status.pop(name) for name in common] == [True, "champion", None, 1, 0, None, None, None, 0.0]
     assert (status.pop("waiting"), status.pop("pending")) == (0, 0)
@@ -292,7 +292,7 @@ def test_the_devices_go_to_the_workers_in_turn_and_must_be_of_the_class_of_the_p
     for build in builds:
         assert (build.plan.threads, build.plan.profiled_on, build.plan.warm_batches) == (2, DEVICE, ())
         assert (build.placement, build.first, len(build.streams)) == ("shared", None, 2)
-    (colours, _), (served, _) = builds[0].streams, catalog.streams.values()
+    (colours, _), (served, _) = builds[0].streams, catalog.tasks.values()
     assert (colours.folder, colours.digest) == (served.encoder.folder, served.encoder.digest)
     assert (colours.engine, colours.shapes, colours.files) == ("eager", SHAPES, {})
     assert bins_assembly.build_plan(settings.replace(any_profile=True), catalog, 0).plan.profiled_on is None

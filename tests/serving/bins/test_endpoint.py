@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,6 +16,7 @@ from pliant.serving.bins.metric_list import ORIGINS
 from pliant.serving.bins.settings import BinsSettings
 from pliant.serving.driver import Completed, Rejected
 from pliant.serving.http.api_errors import ApiError
+from pliant.serving.lifecycle.catalog import Held
 from pliant.serving.loop.observe import DriftCounter
 from pliant.serving.metrics import Metrics
 
@@ -59,12 +61,13 @@ class Driver:
 
 
 def handler(reader, head="embedding", version=3):
-    encoder = SimpleNamespace(
-        head=head, classes=() if head == "embedding" else ("x", "y"), max_length=4, version=7, digest="e"
-    )
+    artifact = SimpleNamespace(head=head, classes=() if head == "embedding" else ("x", "y"))
+    encoder = Held(artifact, 7, "e", Path("none"))
     shapes = [Shape(8, 1), Shape(8, 4, dynamic=True)]
     bins = SimpleNamespace(slo=5.0, shapes=shapes, seconds=(0.01,))
-    return Handler(SimpleNamespace(encoder=encoder, bins=bins, version=version), reader, ["8x1", "dynamic"])
+    return Handler(
+        SimpleNamespace(encoder=encoder, bins=bins, version=version, max_length=4), reader, ["8x1", "dynamic"]
+    )
 
 
 class Service:
@@ -175,4 +178,5 @@ def test_a_request_names_its_stream_unless_only_one_is_served_or_has_the_head():
     with pytest.raises(ApiError) as refused:
         single.endpoint.select(None, "task", "classification")
     assert refused.value.status == 424
-    assert both.endpoint.tasks() == ["mails", "kinds"] and both.endpoint.describe("kinds").head == "classification"
+    assert both.endpoint.tasks() == ["mails", "kinds"]
+    assert both.endpoint.served("kinds").encoder.artifact.head == "classification"

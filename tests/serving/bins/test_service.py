@@ -161,7 +161,7 @@ def test_sigterm_with_pending_texts_answers_them_all_and_exits_with_status_0(ser
 
 def test_altered_or_missing_native_code_is_refused_before_serving(folder, settings):
     """Runs after the service has stopped, whose files it changes."""
-    served = load_catalog(open_registry(settings), "champion").streams["meanings"]
+    served = load_catalog(open_registry(settings), "champion").tasks["meanings"]
     file = compiled(settings, served) / next(iter(served.bins.files))
     content = file.read_bytes()
     for change, error in ((lambda: file.write_bytes(content + b"0"), DigestError), (file.unlink, ArtifactError)):

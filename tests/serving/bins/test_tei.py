@@ -266,7 +266,7 @@ def test_compiled_files_give_them_too_and_those_of_former_versions_are_refused(t
     publish_compiled(registry, Path(settings.home), "meanings")
     with serving(registry, settings) as service:
         check_states(service.post("/embed_all", {"inputs": [SHORT, TEXT, LONG]}))
-        (files,) = [served.bins.files for served in service.present.catalog.streams.values()]
+        (files,) = [served.bins.files for served in service.present.catalog.tasks.values()]
     former = FolderRegistry(tmp_path / "former")
     digest = former.publish(BINS_ENCODER + "meanings", encoder("meanings"))
     former.publish(BINS_PREFIX + "meanings", plan("meanings", digest, engine="onnx", files=dict(files)))

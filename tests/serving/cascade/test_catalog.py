@@ -18,7 +18,7 @@ def test_a_catalog_knows_versions_digests_folders_and_tokenizers_of_all_levels(r
     served = catalog.tasks["shades"]
     assert [level.digest for level in served.levels] + [served.digest] == digests
     assert (served.version, [level.version for level in served.levels]) == (1, [1, 1])
-    assert [level.tokenizer for level in served.levels] == [
+    assert [level.artifact.tokenizer for level in served.levels] == [
         tiny_classifier("shades", level).tokenizer for level in LEVELS
     ]
     assert len(catalog.folders) == 4 and all((folder / "tensors.safetensors").is_file() for folder in catalog.folders)

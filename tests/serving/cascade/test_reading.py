@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,9 +13,10 @@ from hypothesis import strategies as st
 
 from pliant.cascade.artifact import Candidate, Gate, Pruning
 from pliant.protocol import Launch, Request, Result
-from pliant.serving.cascade.catalog import ServedLevel, ServedTask
+from pliant.serving.cascade.catalog import ServedTask
 from pliant.serving.cascade.endpoint import TextInProgress, begin, handler_of, read
 from pliant.serving.driver import Dispatched, LaunchResult, Pending
+from pliant.serving.lifecycle.catalog import Held
 from tests.fixtures.cascade.published import MOST, UNSURE, tiny_cascade, tiny_tokenizer
 
 MASS, HALF = (Gate("always", pruning=Pruning("mass", share)) for share in (1.0, 0.5))
@@ -30,7 +32,9 @@ def in_progress(
     cascade = tiny_cascade("colours", ("a", "b"))
     levels = tuple(replace(cascade.levels[min(number, 1)], name=f"level {number}") for number in range(len(names)))
     candidate = Candidate("tried", tuple(range(len(names))), gates, 0.9, 0.9, 0.1, (1.0,) * len(names))
-    served = tuple(ServedLevel(None, 1, "", tiny_tokenizer(name).to_str(), MOST) for name in names)
+    served = tuple(
+        Held(SimpleNamespace(tokenizer=tiny_tokenizer(name).to_str(), max_length=MOST), 1, "", None) for name in names
+    )
     handler = handler_of(ServedTask(replace(cascade, levels=levels, candidates=(candidate,)), 1, "", served))
     return begin(handler, 0, text, None, lambda: 0.5)
 

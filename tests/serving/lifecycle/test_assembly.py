@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,19 +10,17 @@ from types import SimpleNamespace
 import pytest
 from prometheus_client import CollectorRegistry
 
-from pliant.errors import DeviceError, WorkerError
+from pliant.errors import WorkerError
 from pliant.fallbacks import Fallback
 from pliant.protocol import Limited
 from pliant.serving.bins.settings import BinsSettings
 from pliant.serving.driver import Completed
 from pliant.serving.journal import read
-from pliant.serving.lifecycle.endpoint import Blueprint, assemble, generation_maker
 from pliant.serving.lifecycle.generation import Generation
-from pliant.serving.lifecycle.refresh import Source
+from pliant.serving.lifecycle.system import Blueprint, ServedSystem
 from pliant.serving.metrics import Metrics
-from pliant.serving.workers.devices import SameDevice
 from tests.fixtures.fakes import FakeWorker, FifoScheduler, run_virtually
-from tests.serving.lifecycle.refreshing import PREFIX, A, Catalog, Registry
+from tests.serving.lifecycle.refreshing import A, Catalog, Registry
 
 
 class Driver:
@@ -39,62 +36,54 @@ class Driver:
         self.log.append("stop")
 
 
-async def assembled(log: list[str], outcomes: list[str], trouble: str = ""):
-    """Assemble a service that tries nothing, where one of its parts may fail."""
+class System(ServedSystem):
+    """A system that tries and watches nothing, and one of whose parts may fail."""
 
-    def load(*_):
-        if trouble == "load":
+    setting, origins = "size", ()
+
+    def __init__(self, home: Path, trouble: str = "") -> None:
+        super().__init__(BinsSettings(home=home, refresh_seconds=0.001, try_challengers=False, watch_seconds=0.0))
+        self.log, self.trouble = [], trouble
+
+    def load(self, *_):
+        if self.trouble == "load":
             raise OSError("a file is missing")
         return Catalog({A: 1})
 
-    registry, same = Registry(), SameDevice("models", False)
-    if trouble == "identity":
-        registry.identity = lambda: 1 / 0
-    if trouble == "device":
-        same.check(SimpleNamespace(device="a GPU"))
-    settings = SimpleNamespace(
-        refresh_seconds=0.001,
-        standby_seconds=0.0,
-        try_challengers=False,
-        trial_copy_time=1.0,
-        webhook_url="",
-        home=Path("there is no such folder"),
-    )
-    return await assemble(
-        Source(registry, "champion", PREFIX, load),
-        lambda number, catalog: Generation(number, catalog, {}, Driver(log, trouble == "start")),
-        same,
-        lambda refresher: ("the endpoint of", refresher),
-        settings,
-        SimpleNamespace(refreshed=outcomes.append),
-        time.monotonic,
-        close=lambda: log.append("close"),
-    )
+    def maker(self, *_):
+        return lambda number, catalog: Generation(number, catalog, {}, Driver(self.log, self.trouble == "start"))
+
+    def open_pool(self):
+        return None, lambda: self.log.append("close")
+
+    def endpoint(self, parts):
+        return "the endpoint of", parts.refresher
 
 
-def test_it_starts_the_first_generation_polls_from_then_on_and_ends_in_order():
+def test_it_starts_the_first_generation_polls_from_then_on_and_ends_in_order(tmp_path):
     async def main():
-        log, outcomes = [], []
-        service = await assembled(log, outcomes)
+        system, counted = System(tmp_path), CollectorRegistry()
+        log, service = system.log, await system.assemble(Registry(), counted=counted)
         assert service.endpoint == ("the endpoint of", service.refresher)
         assert log == ["start"] and service.generations.present.number == 1
         async with asyncio.timeout(10):
-            while len(outcomes) < 2:
+            while (counted.get_sample_value("pliant_refreshes_total", {"outcome": "unchanged"}) or 0) < 2:
                 await asyncio.sleep(0.001)
-        assert set(outcomes) == {"unchanged"}
         await service.stop()
         assert log == ["start", "stop", "close"] and all(task.done() for task in service.polling)
 
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("trouble", ["identity", "load", "device", "start"])
-def test_whatever_fails_at_the_start_closes_what_the_workers_need_once_and_leaves_nothing(trouble):
+@pytest.mark.parametrize("trouble", ["identity", "load", "start"])
+def test_whatever_fails_at_the_start_closes_what_the_workers_need_once_and_leaves_nothing(trouble, tmp_path):
     async def main():
-        log = []
-        with pytest.raises((OSError, ZeroDivisionError, DeviceError, WorkerError)):
-            await assembled(log, [], trouble)
-        assert log == (["start", "stop", "close"] if trouble == "start" else ["close"])
+        registry, system = Registry(), System(tmp_path, trouble)
+        if trouble == "identity":
+            registry.identity = lambda: 1 / 0
+        with pytest.raises((OSError, ZeroDivisionError, WorkerError)):
+            await system.assemble(registry, counted=CollectorRegistry())
+        assert system.log == (["start", "stop", "close"] if trouble == "start" else ["close"])
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
     asyncio.run(main())
@@ -122,9 +111,8 @@ def test_a_generation_runs_every_worker_and_its_requests_are_counted_and_written
             return workers[-1]
 
         clock = asyncio.get_running_loop().time
-        make = generation_maker(settings, clock, Metrics("size", (), counted), make_worker, lambda catalog: plan)
-        catalog = Catalog({A: 1})
-        generation = make(2, catalog)
+        system, catalog = SimpleNamespace(settings=settings, blueprint=lambda catalog: plan), Catalog({A: 1})
+        generation = ServedSystem.maker(system, clock, Metrics("size", (), counted), make_worker)(2, catalog)
         assert (generation.number, generation.catalog, generation.handlers) == (2, catalog, {"x": "its handler"})
         assert [worker.build for worker in workers] == ["left", "right", "left"]
         await generation.start()

@@ -6,19 +6,11 @@ import asyncio
 from dataclasses import dataclass, field
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from pliant.errors import WorkerError
-from pliant.fallbacks import Fallback
-from pliant.protocol import Limited
-from pliant.serving.driver import loop_clock
-from pliant.serving.journal import read
-from pliant.serving.lifecycle.endpoint import Blueprint, generation_maker
 from pliant.serving.lifecycle.generation import Generation, Generations
-from pliant.serving.metrics import Metrics
 from pliant.serving.request_context import to_challenger
-from pliant.serving.tokens.settings import TokensSettings
-from tests.fixtures.fakes import FakeWorker, FifoScheduler, run_virtually
+from tests.fixtures.fakes import run_virtually
 from tests.serving.lifecycle.refreshing import A, B, Registry, run
 
 
@@ -163,23 +155,3 @@ def test_a_rollback_serves_the_former_generation_at_once_and_so_does_the_way_for
         assert service.first.driver.stopped and second.driver.stopped
 
     run(scenario, released(1), standby_seconds=60.0)
-
-
-@pytest.mark.parametrize("limited", [True, False])
-def test_a_device_that_lacks_memory_limits_the_batches_of_its_generation(limited, tmp_path):
-    async def main():
-        worker = FakeWorker()
-        settings = TokensSettings(journal=tmp_path / "journal.jsonl")
-        plan = Blueprint(FifoScheduler, {}, [object()], lambda driver: 0, facts={"facts": 1}, limited=limited)
-        metrics = Metrics("gamma", (), CollectorRegistry())
-        make = generation_maker(settings, loop_clock(), metrics, lambda build: worker, lambda catalog: plan)
-        generation = make(1, None)
-        await generation.start()
-        worker.on_fallback(Fallback("capture", "a graph is missing"))
-        worker.on_fallback(Fallback("memory", "a batch at gamma -5 runs at most 16 at a time", -5, 16))
-        await generation.stop()
-
-    asyncio.run(main())
-    (journal,) = tmp_path.iterdir()
-    events = [entry.event for entry in read(journal)]
-    assert [event for event in events if isinstance(event, Limited)] == ([Limited(-5, 16)] if limited else [])

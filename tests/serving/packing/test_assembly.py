@@ -54,7 +54,7 @@ def test_models_go_to_the_devices_in_turn_and_each_process_has_its_plan(catalog,
     builds = [worker.next_build() for worker in (*making.workers, making.workers[0])]
     expected = [("songs", "cuda:0", "j.jsonl"), ("tales", "cuda:1", "j-2.jsonl"), ("songs", "cuda:0", "j-3.jsonl")]
     for build, (name, device, journal) in zip(builds, expected, strict=True):
-        served = catalog.models[name]
+        served = catalog.tasks[name]
         assert build == EngineBuild(
             folder=served.generator.folder,
             digest=served.generator.digest,
@@ -94,7 +94,7 @@ def test_models_that_would_each_need_all_gpus_are_refused(catalog):
     ],
 )
 def test_gpus_hold_as_many_times_the_pages_and_main_memory_does_not(catalog, device, processes, pages, expected):
-    served, memory = catalog.models["tales"], Memory(pages, 4, host_pages=7, sequences=4)
+    served, memory = catalog.tasks["tales"], Memory(pages, 4, host_pages=7, sequences=4)
     planned = replace(served, packing=replace(served.packing, memory=memory))
     found = spread(QUIET.replace(engine="vllm", device=device, processes=processes), planned)
     assert found.packing.memory == replace(memory, pages=expected)
@@ -130,7 +130,7 @@ def test_settings_artifacts_and_devices_are_checked_before_a_service_starts(chec
 
 def test_a_later_catalog_must_be_of_the_same_class_of_device_unless_the_settings_say_otherwise(registry):
     def other_class():
-        (model,) = load_catalog(registry, "champion").models.values()
+        (model,) = load_catalog(registry, "champion").tasks.values()
         plan = packing(model.generator.digest, model.predictor.digest, device_class="another")
         registry.publish(PACKING_PREFIX + "tales", plan)
 

@@ -13,7 +13,6 @@ from pliant.packing.engine.grammar import KEPT_BYTES, Grammars
 from pliant.serving.client import Client
 from pliant.serving.http.api_errors import ApiError
 from pliant.serving.packing import grammar as module
-from pliant.serving.packing import grammar as process
 from pliant.serving.packing.bodies import FORM_CHARACTERS, CompletionBody
 from pliant.serving.packing.grammar import GrammarChecks
 from pliant.serving.packing.request import output_grammar
@@ -139,7 +138,7 @@ def grammars() -> Grammars:
 @pytest.fixture
 def patient(monkeypatch):
     """The tests' machine may be busy: only the processor's time counts."""
-    monkeypatch.setattr(process, "WALL_SECONDS", 600.0)
+    monkeypatch.setattr(module, "WALL_SECONDS", 600.0)
 
 
 def test_each_hostile_kind_is_refused_or_served_within_the_limits(patient) -> None:
@@ -147,15 +146,15 @@ def test_each_hostile_kind_is_refused_or_served_within_the_limits(patient) -> No
     ours.load()
     for kind, fields in hostile().items():
         grammar = grammar_of(fields)[0]
-        found[kind], _, seconds = process._try_apart(ours, grammar.encode(), module.SECONDS)
+        found[kind], _, seconds = module._try_apart(ours, grammar.encode(), module.SECONDS)
         assert seconds < module.SECONDS + 0.25, kind  # the rest is for the copy of the process
-    assert len(found) == 20 and process.LATE not in found.values()
-    assert {kind for kind, outcome in found.items() if outcome != process.FINE} >= REFUSED
+    assert len(found) == 20 and module.LATE not in found.values()
+    assert {kind for kind, outcome in found.items() if outcome != module.FINE} >= REFUSED
     for kind, outcome in found.items():
-        if outcome == process.FINE:
+        if outcome == module.FINE:
             ours.check(grammar_of(hostile()[kind])[0], kind)
     assert sum(size for _, size in ours._recent.values()) <= KEPT_BYTES
-    assert process._try_apart(ours, HONEST.encode(), module.SECONDS)[0] == process.FINE
+    assert module._try_apart(ours, HONEST.encode(), module.SECONDS)[0] == module.FINE
 
 
 class Scripted:
@@ -250,7 +249,7 @@ def test_memory_and_time_of_a_try_are_limited_and_the_process_goes_on(patient) -
             while grammar == "time" or (grammar == "memory" and len(held) < 1000):
                 held += [bytearray(1 << 20)] if grammar == "memory" else []
 
-    tried = {what: process._try_apart(Greedy("", 1, ()), what.encode(), 2.0) for what in ("time", "memory", "good")}
+    tried = {what: module._try_apart(Greedy("", 1, ()), what.encode(), 2.0) for what in ("time", "memory", "good")}
     assert {what: outcome for what, (outcome, _, _) in tried.items()} == {
         "time": "time",
         "memory": "memory",

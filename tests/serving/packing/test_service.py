@@ -187,7 +187,7 @@ def test_sigterm_with_outputs_on_their_way_ends_them_all_and_exits_with_status_0
 
 def test_the_live_journals_replay_to_themselves(folder, settings):
     """Each process has a journal of its own, from its start; the last is complete, as the service stopped cleanly."""
-    (served,) = load_catalog(open_registry(settings), "champion").models.values()
+    (served,) = load_catalog(open_registry(settings), "champion").tasks.values()
     paths = journals(folder)
     assert len(paths) >= 4  # one killed, one hung, and the new champion's
     for path in paths:

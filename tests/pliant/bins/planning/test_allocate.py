@@ -124,7 +124,7 @@ def test_bounds_are_never_above_what_is_still_to_pay(demands, spare, levels, car
     table = np.array([[d.latency_at(b) for b in range(9)] for d in demands])
     requests = np.array([d.requests for d in demands])
     args = (np.array(capacity), least, table, np.array([*price, 0.0]), step, levels, spare)
-    bound = bound_of(least_costs(requests, *args)[latest], step[latest], price[latest], spare, carry)
+    bound = bound_of((least_costs(requests, *args)[latest], step[latest], price[latest]), spare, carry)
     rest = [replace(demands[latest], requests=demands[latest].requests + carry), *demands[latest + 1 :]]
     options = compositions(spare, len(rest))
     costs = [published_cost(rest, [int(n) for n in least[latest:] + np.array(extra)]) for extra in options]

@@ -130,7 +130,7 @@ def test_a_model_without_an_end_and_an_engine_without_a_tokenizer_take_no_gramma
         Grammars(TOKENIZER.to_str(), VOCABULARY, ()).check(DIGITS, "response_format")
     engine = PagedEngine(load_generator(generator()), SCARCE)
     with pytest.raises(InputError, match="this engine has no tokenizer"):
-        engine.add(0, (5,), 3, (), {"grammar": (DIGITS, 1)})
+        engine.add(0, (5,), 3, sampling=Sampling(grammar=DIGITS), prompt=1)
 
 
 @pytest.mark.parametrize("fields", [{"ignore_eos": True}, {"min_tokens": 2}])

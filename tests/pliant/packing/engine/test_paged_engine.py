@@ -60,7 +60,7 @@ class Desk:
     def read(self, texts: list[tuple[int, ...]], limit: int) -> None:
         """Read all texts at once and generate `limit` tokens of each."""
         for id, ids in enumerate(texts):
-            self.engine.add(id, ids, limit, (), {})
+            self.engine.add(id, ids, limit)
         chunks = tuple(Chunk(id, len(ids)) for id, ids in enumerate(texts))
         self.go(StepPlan(admitted=tuple(range(len(texts))), prefill_chunks=chunks))
         for _ in range(limit - 1):
@@ -71,7 +71,7 @@ def test_exactly_the_chosen_leave_and_come_back_with_their_pages() -> None:
     desk, texts = Desk(paged()), prompts(3, seed=1)
     engine = desk.engine
     for id, ids in enumerate(texts):
-        engine.add(id, ids, 12, (), {})
+        engine.add(id, ids, 12)
     first = len(texts[0]) - 1
     chunks = (Chunk(0, first), Chunk(1, len(texts[1])))
     admission = StepPlan(admitted=(0, 1, 2), prefill_chunks=chunks)
@@ -98,7 +98,7 @@ def test_exactly_the_chosen_leave_and_come_back_with_their_pages() -> None:
 def test_who_is_dropped_or_cancelled_leaves_nothing_behind() -> None:
     engine, texts = paged(), prompts(3, seed=1)
     for id, ids in enumerate(texts):
-        engine.add(id, ids, 12, (), {})
+        engine.add(id, ids, 12)
     chunks = tuple(Chunk(id, len(texts[id])) for id in (0, 2))
     engine.carry_out(StepPlan(admitted=(0, 2), prefill_chunks=chunks))
     engine.cancel(2)
@@ -115,7 +115,7 @@ def test_who_is_dropped_or_cancelled_leaves_nothing_behind() -> None:
 
 def test_pages_that_are_not_free_are_our_own_fault() -> None:
     engine = paged(replace(SCARCE, pages=2))
-    engine.add(0, range(12), 3, (), {})
+    engine.add(0, range(12), 3)
     with pytest.raises(SchedulerError, match="3 pages for sequence 0"):
         engine.carry_out(StepPlan(admitted=(0,), prefill_chunks=(Chunk(0, 12),)))
 
@@ -160,7 +160,7 @@ def test_sequences_use_the_same_pages_where_the_plan_says_so() -> None:
     desk, common = Desk(engine), tuple(range(9))
     texts = [(*common, 30), (*common, 31, 32), (*common, 33)]
     for id, ids in enumerate(texts):
-        engine.add(id, ids, 4, (), {})
+        engine.add(id, ids, 4)
     first = (Chunk(0, 10, (), ((0, 700), (1, 701))), Chunk(1, 3, (700, 701)))
     assert desk.go(StepPlan(admitted=(0, 1), prefill_chunks=first)) == [0, 1], "taken in the iteration that reads it"
     assert (engine.pages_of(0), engine.pages_of(1), engine.pages_used) == (3, 3, 4)
@@ -181,7 +181,7 @@ def test_sequences_use_the_same_pages_where_the_plan_says_so() -> None:
 
 def test_a_page_in_use_is_never_forgotten() -> None:
     engine = paged()
-    engine.add(0, range(6), 4, (), {})
+    engine.add(0, range(6), 4)
     engine.carry_out(StepPlan(admitted=(0,), prefill_chunks=(Chunk(0, 6, (), ((0, 7),)),)))
     with pytest.raises(SchedulerError, match="is in use"):
         engine.carry_out(StepPlan(forgotten=(7,)))

@@ -20,8 +20,6 @@ from pliant.packing.engine.sampling import (
     MASK,
     SECOND,
     STRIDE,
-    LogitChanges,
-    arguments,
     change_logits,
     draw,
     gumbel,
@@ -54,8 +52,7 @@ def row(seed: int) -> torch.Tensor:
 
 
 def drawn(scores_BV: torch.Tensor, draws: list[tuple[Sampling, int]]) -> list[int]:
-    settings = [(arguments(sampling, SCORES), position) for sampling, position in draws]
-    return draw(scores_BV, settings)[: len(draws)]
+    return draw(scores_BV, draws)[: len(draws)]
 
 
 def plain(scores: list[float], sampling: Sampling, position: int) -> int:
@@ -90,8 +87,10 @@ def test_the_noise_is_that_of_the_plain_reference() -> None:
 
 @pytest.mark.parametrize(
     "sampling",
-    [Sampling(), Sampling(0.7), Sampling(1.3, top_k=5), Sampling(1.0, top_p=0.6), Sampling(2.0, top_p=0.8, top_k=9)],
-    ids=["greedy", "temperature", "top_k", "top_p", "all"],
+    [
+        *(Sampling(top_k=5), Sampling(0.7), Sampling(1.0, top_p=0.6), Sampling(2.0, top_p=0.8, top_k=9)),
+        *(Sampling(1.3, top_k=top_k) for top_k in (1, 5, SCORES - 1, SCORES, SCORES + 1)),
+    ],
 )
 def test_a_mixed_batch_draws_what_the_plain_reference_draws(sampling: Sampling) -> None:
     company = [Sampling(), Sampling(1.5, top_k=3, seed=4), Sampling(0.8, top_p=0.5, seed=9)]
@@ -113,13 +112,6 @@ def test_the_noise_of_a_key_is_the_same_in_every_version() -> None:
     ]
     np.testing.assert_allclose(noise.numpy(), expected, rtol=1e-4)
     assert noise.dtype == torch.float32
-
-
-def test_what_is_read_is_within_the_vocabulary_and_nothing_for_greedy_requests() -> None:
-    assert arguments(Sampling(seed=3, top_k=5), 50) == {}
-    assert arguments(Sampling(1, seed=3), 50) == {"temperature": 1.0, "top_k": 50, "top_p": 1.0, "seed": 3}
-    assert arguments(Sampling(0.5, 0.9, 49), 50) == {"temperature": 0.5, "top_k": 49, "top_p": 0.9, "seed": 0}
-    assert arguments(Sampling(0.5, 0.9, 51), 50)["top_k"] == 50
 
 
 PROMPT = Prompt(3, 1.0, 2, 10, (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0), bucket=6, exact=9, deadline=4.0, tenant="ann")
@@ -193,13 +185,15 @@ REQUESTS = {
 }
 
 
-def plain_change(scores: list[float], changes: LogitChanges, tokens: list[int]) -> list[float]:
+def plain_change(
+    scores: list[float], changes: Sampling, tokens: list[int], prompt: int, ends: tuple[int, ...]
+) -> list[float]:
     """Return changed scores, entry by entry."""
-    output, bias = tokens[changes.prompt_tokens :], dict(changes.logit_bias)
+    output, bias = tokens[prompt:], dict(changes.logit_bias)
     changed = []
     for token, score in enumerate(scores):
         score += bias.get(token, 0.0)
-        if len(output) < changes.min_tokens and token in changes.ends:
+        if len(output) < changes.min_tokens and token in ends:
             score = -math.inf
         if token in tokens:
             score = score / changes.repetition_penalty if score > 0 else score * changes.repetition_penalty
@@ -212,30 +206,30 @@ def plain_change(scores: list[float], changes: LogitChanges, tokens: list[int]) 
 tokens = st.integers(0, 15)
 finite = st.floats(-4, 4, width=32)
 changes = st.builds(
-    LogitChanges,
+    Sampling,
     repetition_penalty=st.floats(0.25, 4, width=32),
     frequency_penalty=finite,
     presence_penalty=finite,
     logit_bias=st.dictionaries(tokens, finite).map(lambda bias: tuple(bias.items())),
     min_tokens=st.integers(0, 4),
-    ends=st.lists(tokens, max_size=3).map(tuple),
 )
 rows = st.tuples(
     st.lists(finite, min_size=16, max_size=16),
     changes,
     st.lists(tokens, min_size=1, max_size=6),
     st.lists(tokens, max_size=6),
+    st.lists(tokens, max_size=3).map(tuple),
 )
 
 
 @settings(deadline=None)
 @given(rows)
-def test_scores_change_as_in_plain_python(logit_row: tuple[list[float], LogitChanges, list[int], list[int]]) -> None:
-    scores, changes, prompt, output = logit_row
-    changes, tokens = replace(changes, prompt_tokens=len(prompt)), [*prompt, *output]
+def test_scores_change_as_in_plain_python(logit_row) -> None:
+    scores, changes, prompt, output, ends = logit_row
+    text = [*prompt, *output], len(prompt), ends
     scores_V = torch.tensor(scores)
-    change_logits(scores_V, changes, tokens)
-    torch.testing.assert_close(scores_V, torch.tensor(plain_change(scores, changes, tokens)), rtol=1e-5, atol=1e-5)
+    change_logits(scores_V, changes, *text)
+    torch.testing.assert_close(scores_V, torch.tensor(plain_change(scores, changes, *text)), rtol=1e-5, atol=1e-5)
 
 
 def test_the_likeliest_tokens_come_with_their_log_probabilities() -> None:
@@ -252,7 +246,7 @@ def test_the_likeliest_tokens_come_with_their_log_probabilities() -> None:
 def test_min_p_excludes_by_the_likeliest_token_s_probability() -> None:
     scores_1V = torch.log(torch.tensor([[0.5, 0.26, 0.24, 1e-9]]))
     wanted = [Sampling(1.0, min_p=min_p, seed=seed) for min_p in (0.5, 0.0) for seed in range(300)]
-    drawn = draw(scores_1V.expand(600, -1), [(arguments(each, 4), 3) for each in wanted])
+    drawn = draw(scores_1V.expand(600, -1), [(each, 3) for each in wanted])
     assert set(drawn[:300]) == {0, 1}
     assert set(drawn[300:]) == {0, 1, 2}
 
@@ -261,12 +255,10 @@ def reference(ids: tuple[int, ...], sampling: Sampling, limit: int = LIMIT) -> t
     """Return a greedy text, each token by a forward pass over everything before it."""
     model, output = load_generator(tiny_generator()), list[int]()
     ends = (*(() if sampling.ignore_eos else ENDS), *sampling.stop_tokens)
-    penalties = sampling.repetition_penalty, sampling.frequency_penalty, sampling.presence_penalty
-    changes = LogitChanges(*penalties, sampling.logit_bias, sampling.min_tokens, ends, len(ids))
     while len(output) < limit and not (output and output[-1] in ends):
         with torch.inference_mode():
             scores = model(torch.tensor([[*ids, *output]])).logits[0, -1].tolist()
-        changed = plain_change(scores, changes, [*ids, *output])
+        changed = plain_change(scores, sampling, [*ids, *output], len(ids), ends)
         output.append(changed.index(max(changed)))
     return tuple(output)
 

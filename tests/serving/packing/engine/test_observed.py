@@ -8,8 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from pliant.flows.packing.learn import read
+from pliant.outcomes.files import observed_path
 from pliant.packing.scheduling.forecast import QUANTILES
-from pliant.serving.packing.engine.observed import ObservedLengths, observed_path
+from pliant.serving.packing.engine.observed import ObservedLengths
 from tests.fixtures.packing.in_process import QUIET, SAID, publish, serving
 from tests.fixtures.tokens.http import FolderRegistry
 
