@@ -41,7 +41,7 @@ def release(registry, seed: int):
 
 
 def damage(registry, name: str, number: int) -> None:
-    shutil.rmtree(registry._root / name / str(number))
+    shutil.rmtree(registry.root / name / str(number))
 
 
 def test_a_service_follows_the_release_and_not_the_aliases_of_single_models(registry, caplog):

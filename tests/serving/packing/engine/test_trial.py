@@ -8,7 +8,7 @@ import pytest
 
 from pliant.registry import codec
 from pliant.registry.releases import RegistryRelease
-from pliant.serving.lifecycle import endpoint
+from pliant.serving.lifecycle import system
 from tests.fixtures.packing.in_process import QUIET, events, publish, serving
 from tests.fixtures.registry import FolderRegistry
 from tests.serving.loop.trial_service import Record
@@ -23,7 +23,7 @@ class PackingRecord(Record):
     def __init__(self, registry: FolderRegistry) -> None:
         super().__init__()
         names = registry.releases[0].versions
-        digests = {name: codec.digest(registry._root / name / "2") for name in names}
+        digests = {name: codec.digest(registry.root / name / "2") for name in names}
         self.release = RegistryRelease("packing", 2, 1, dict.fromkeys(names, 2), digests)
         self.registry = registry
 
@@ -49,8 +49,8 @@ def registry(tmp_path) -> FolderRegistry:
 
 def test_chats_and_streams_are_answered_once_while_a_challenger_becomes_champion(registry, tmp_path, monkeypatch):
     record = PackingRecord(registry)
-    monkeypatch.setattr(endpoint, "MlflowRegistry", FolderRegistry)
-    monkeypatch.setattr(endpoint, "TrialRecord", lambda _registry, _system: record)
+    monkeypatch.setattr(system, "MlflowRegistry", FolderRegistry)
+    monkeypatch.setattr(system, "TrialRecord", lambda _registry, _system: record)
     settings = QUIET.replace(refresh_seconds=0.2, home=tmp_path / "home", **SHORT)
     with serving(registry, settings) as service:
         trials, generations = service.assembly.refresher.trials, service.assembly.generations
