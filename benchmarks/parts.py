@@ -48,14 +48,12 @@ PARTS: Mapping[str, Mapping[str, Part]] = {
     },
     "bins": {
         "planner": Part("seconds of an exact plan", "bins.planner:planner", 15.0),
-        "dispatch": Part(
-            "dispatch decisions/s, and requests/s with few devices and many", "bins.dispatch:dispatch", 105.0
-        ),
+        "dispatch": Part("decisions/s of the scheduler's dispatch", "bins.dispatch:dispatch", 105.0),
         "contest": Part(
             "mean latency of every scheme, simulated, over the published pair's", "bins.contest:contest", 320.0
         ),
         "live": Part("mean latency over HTTP, over BentoML's batching and one by one", "bins.live:live", 150.0),
-        "nodes": Part("requests lost where a node of a Ray cluster dies, then its head", "bins.nodes:nodes", 285.0),
+        "nodes": Part("requests lost where a node of a Ray cluster dies", "bins.nodes:nodes", 285.0),
     },
     "cascade": {
         "contest": Part(

@@ -135,13 +135,14 @@ def test_it_is_trained_judged_served_and_replayed(tmp_path):
     assert "unchanged" in pliant(*train), "a second run changes nothing"
     assert "kind: 100.0% in time" in pliant("simulate", "words", "--load", "poisson:200:2")
 
-    from fifth.flow import champions_of
+    from fifth.model import Task
     from fifth.scheduler import WordsScheduler
 
     from pliant.cli.options import service_settings
     from pliant.flows import settings
+    from pliant.flows.champions import champion_artifacts
 
-    task, journal = champions_of()["kind"], tmp_path / "journal.jsonl"
+    task, journal = champion_artifacts(settings.read(), Task)["kind"], tmp_path / "journal.jsonl"
     served = service_settings(settings.read(), settings_of("words"), journal=journal, device="cpu", watch_burn_in=10)
     with running(served, tmp_path) as service, httpx.Client(base_url=service.url) as client:
         body = {"task": "kind", "text": "Return the sum of all elements along an axis.", "deadline": 5.0}

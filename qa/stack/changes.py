@@ -158,7 +158,7 @@ def pursue(system: str, given: Server, follower: Follower, clients: Clients, cou
 
     Raises `MissedError` where the change is not answered in time, and says where it ended.
     """
-    begun, wall, seen, next_look = follower.now(), time.time(), set[str](), 0.0
+    begun, wall, seen, next_look, since = follower.now(), time.time(), set[str](), 0.0, inf
 
     def wait(what: str, ready: Callable[[], T | None]) -> T:
         return follower.wait(what, max(LIMIT - (follower.now() - begun), 1.0), ready, clients)
@@ -170,11 +170,11 @@ def pursue(system: str, given: Server, follower: Follower, clients: Clients, cou
     def decided() -> tuple[float, Event] | None:
         """Return the event that ends the trial. Raises `MissedError` where no trial can come any more."""
         nonlocal next_look
-        last = follower.last
-        if last.stage == "shadow" and isnan(course.shadow):
-            course.shadow = last.at - begun
-        if last.stage == "canary" and isnan(course.canary):
-            course.canary = last.at - begun
+        stage = str((follower.status.get("trial") or {}).get("stage", ""))
+        if stage == "shadow" and isnan(course.shadow):
+            course.shadow = follower.now() - begun
+        if stage == "canary" and isnan(course.canary):
+            course.canary = follower.now() - begun
         for at, event in follower.events(CHAMPION, begun) + follower.events(ROLLBACK, begun):
             reason = str(event.payload["reason"])
             # Another alarm may have made a newer challenger, which is followed instead.
@@ -197,12 +197,14 @@ def pursue(system: str, given: Server, follower: Follower, clients: Clients, cou
                 follower.mark("flow ended", course.runs[-1], begun + course.flow_ended)
         if runs and all(run.state in ENDED for run in runs) and time.time() - runs[-1].ended > PATIENCE:
             release = open_registry(settings.read(), system).release(system, "challenger")
-            if not follower.last.stage and (release is None or release.state not in (WAITING, *TRIALS)):
+            if not stage and (release is None or release.state not in (WAITING, *TRIALS)):
                 raise MissedError(f"no challenger came of it; {given.verdict(system)}")
         return None
 
     def served() -> float | None:
-        since = next((sample.at for sample in follower.samples if sample.release == course.release), inf)
+        nonlocal since
+        if follower.status.get("release") == course.release:
+            since = min(since, follower.now())
         answers = [answer.at for answer in list(clients.answers) if answer.at > since and not answer.failure]
         return min(answers) if len(answers) >= SERVED else None
 
