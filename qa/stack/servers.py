@@ -89,7 +89,11 @@ def started(command: Sequence[str], log: Path, ready: Callable[[], bool], **opti
     """Start a program, and return its process when it is ready. Raises `PliantError` with its log where it ends."""
     with open_log(log) as file:
         process = subprocess.Popen(command, stdout=file, stderr=file, start_new_session=True, **options)
-    until(lambda: process.poll() is not None or ready(), SECONDS)
+    try:
+        until(lambda: process.poll() is not None or ready(), SECONDS)
+    except BaseException:
+        servers.stop(process)
+        raise
     if process.poll() is not None:
         raise PliantError(f"{Path(command[0]).name} has ended: {log.read_text()[-300:]}")
     return process
