@@ -110,7 +110,7 @@ def contenders() -> list[Contender]:
 
 def compare(contenders: Sequence[Contender], pool: Pool, config: LiveConfig, stage: Stage) -> tuple[float, list[Row]]:
     """Measure the requests/s at `pets`, choose settings, then compare."""
-    with stage("capacity at gamma 0") as progress, address(PETS) as url:
+    with stage("capacity at gamma 0") as progress, address(PETS, margin=0.05) as url:
         warm(url, pool, config.warm, deadline=5.0)
         served = asyncio.run(capacity(url, pool, config.probe, config.clients, lead=config.lead))
         progress(1, 1)
