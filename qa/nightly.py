@@ -42,7 +42,7 @@ def steps(seed: int, minutes: float) -> Mapping[str, Step]:
     chaos = {"PLIANT_CHAOS_MINUTES": f"{minutes:g}", "PLIANT_CHAOS_SEED": str(seed)}
     return {
         "fast": Step((*PYTEST, "tests", *processes, *order), {"PLIANT_TEST_EXAMPLES": "fresh"}),
-        "gpu": Step((*PYTEST, "qa/gpu")),
+        "gpu": Step((*PYTEST, "qa/gpu", "qa/test_gpu_kit.py")),
         "flows": Step((*PYTEST, "qa/flows")),
         "tools": Step((*PYTEST, "qa/conformance", "qa/stack", "--deselect", FAULTS)),
         "trace": Step(("qa.trace",)),

@@ -12,9 +12,9 @@ import pytest
 from tests.fixtures.places import ROOT
 
 BUDGETS = {
-    ("pliant", "training", "profiling", "registry", "serving", "flows", "cli"): 65_700,
-    ("benchmarks",): 11_800,
-    ("tests", "qa"): 67_700,
+    ("pliant", "training", "profiling", "registry", "serving", "flows", "cli"): 64_800,
+    ("benchmarks",): 10_900,
+    ("tests", "qa"): 63_200,
 }
 
 
