@@ -1,8 +1,10 @@
-"""The artifacts of the cascade: the outputs of its levels on held-out texts, and plans of tasks on a device class.
+"""The artifacts of the cascade: distilled levels, outputs of levels on held-out texts, and plans of tasks on a device class.
 
-They are plain frozen values over numpy arrays, which registry/codec.py writes to disk.
+They are plain frozen values over numpy arrays, which registry/codec.py writes to disk. A level is one of three kinds: a
+classifier of transformers; an exit, a head on the first layers of such a classifier; or a bag of token n-grams, which the
+service's own process runs. The last level of a task is a classifier, the large model.
 
-Shape suffixes: R texts, K outputs (classes, or 1 in a regression).
+Shape suffixes: R texts, K outputs (classes, or 1 in a regression), G n-grams, W width of a bag, D of a trunk, H of a head.
 """
 
 from __future__ import annotations
@@ -17,12 +19,54 @@ from numpy.typing import NDArray
 from pliant.latency import LatencyTable
 
 
+CLASSIFIER, EXIT, BAG = "classifier", "exit", "bag"
+"""The kinds of levels."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bag:
+    """A linear model of token n-grams, distilled from a classifier (pliant/cascade/bag.py)."""
+
+    KIND: ClassVar[str] = "cascade-bag"
+    SCHEMA: ClassVar[int] = 1
+
+    name: str
+    task: str
+    classes: tuple[str, ...]  # empty: a regressor
+    large: str  # digest of the classifier that it was distilled from
+    tokenizer: str  # tokenizer.json of the tokenizers library, that of the classifier
+    max_length: int  # tokens that it reads
+    data: str  # fingerprint of the texts that it learnt from
+    grams: NDArray[np.int32]  # [G] numbers of the n-grams that it knows, ascending
+    table: NDArray[np.float32]  # [G, W]
+    head: NDArray[np.float32]  # [K, W]
+    bias: NDArray[np.float32]  # [K]
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """A head on the first layers of a classifier, distilled from it: reads the mean and the maximum over a text's tokens."""
+
+    KIND: ClassVar[str] = "cascade-exit"
+    SCHEMA: ClassVar[int] = 1
+
+    name: str
+    task: str
+    classes: tuple[str, ...]  # empty: a regressor
+    large: str  # digest of the classifier whose layers it reads
+    layers: int  # of these, from the first on
+    data: str  # fingerprint of the texts that it learnt from
+    into: NDArray[np.float32]  # [H, 2 D], before an exact GELU
+    into_bias: NDArray[np.float32]  # [H]
+    out: NDArray[np.float32]  # [K, H]
+    out_bias: NDArray[np.float32]  # [K]
+
+
 @dataclass(frozen=True, slots=True)
 class Pruning:
     """Which words the next level reads (Tabi, Eq. 5; pliant/cascade/prune.py).
 
-    "none" keeps all. "mean" keeps a token whose importance exceeds `value` times the mean (as published). "mass" keeps
-    the most important words, which together hold the share `value` of all importance (ours).
+    "none" keeps all. "mean" keeps a token whose importance exceeds `value` times the mean.
     """
 
     rule: str = "none"
@@ -60,7 +104,7 @@ class Outputs:
     classes: tuple[str, ...]  # empty: a regression
     names: tuple[str, ...]  # of the levels
     classifiers: tuple[str, ...]  # digests of the levels' artifacts
-    labels: NDArray[np.float64]  # [R] number of the class, or the value
+    labels: NDArray[np.float64]  # [R] number of the class, or the value; NaN: not known
     levels: tuple[LevelOutputs, ...]
     pruned: tuple[PrunedOutputs, ...]
     data: str  # fingerprint of the data set
@@ -71,8 +115,9 @@ class Outputs:
 class Gate:
     """Decides after a level whether the next one runs, what that one reads, and how much its answer counts.
 
-    `kind` "gain" (ours) goes on if the expected gain is above `threshold`; `weights` predict the gain from the features
-    of pliant/cascade/route.py. "tabi" (Eq. 4) goes on up to a confidence of `threshold`, and beyond it with a
+    `kind` "overturn" (ours) goes on if the large model is expected to overturn the answer with a probability above
+    `threshold`; `weights` are those of a logistic model of the features of pliant/cascade/route.py, and `rates` how often
+    answers of each class are overturned. "tabi" (Eq. 4) goes on up to a confidence of `threshold`, and beyond it with a
     probability that falls by `slope`. "always" and "never" do so whatever the answer.
     """
 
@@ -80,6 +125,7 @@ class Gate:
     threshold: float = 0.0
     slope: float = 0.0
     weights: tuple[float, ...] = ()
+    rates: tuple[float, ...] = ()
     pruning: Pruning = Pruning()
     weight: float = 1.0  # of the next level's probabilities in the answer; the answer so far has the rest (Eq. 6)
 
@@ -99,6 +145,14 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
+class Resumed:
+    """The latency of a level whose first `layers` layers an exit before it has run for the same texts."""
+
+    layers: int
+    latency: LatencyTable
+
+
+@dataclass(frozen=True, slots=True)
 class LevelProfile:
     """One level, calibrated and measured on one class of device."""
 
@@ -111,6 +165,14 @@ class LevelProfile:
     error: float  # the same, calibrated
     latency: LatencyTable  # median seconds of a batch; its settings are tokens, to which the batch is padded
     importance: LatencyTable | None = None  # the same while importance is measured; None: not profiled
+    kind: str = CLASSIFIER
+    trunk: str = ""  # digest of the classifier whose layers it runs: its own, or that of an exit
+    layers: int = 0  # of an exit: how many of the trunk's
+    resumed: tuple[Resumed, ...] = ()  # where an exit on the same trunk ran before
+
+    def after(self, layers: int) -> LatencyTable:
+        """Return the latency where the first `layers` layers have run; 0: none. Raises `KeyError` where it was not measured."""
+        return {0: self.latency, **{each.layers: each.latency for each in self.resumed}}[layers]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +180,7 @@ class Cascade:
     """The plan of one task on one class of device: its levels, and candidates to choose from by accuracy or latency."""
 
     KIND: ClassVar[str] = "cascade-task"
-    SCHEMA: ClassVar[int] = 1
+    SCHEMA: ClassVar[int] = 2
 
     task: str
     classes: tuple[str, ...]  # empty: a regression
