@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from pliant.latency import LatencyTable
 
-
 CLASSIFIER, EXIT, BAG = "classifier", "exit", "bag"
 """The kinds of levels."""
 
@@ -138,10 +137,12 @@ class Candidate:
     levels: tuple[int, ...]  # ascending; one more than gates
     gates: tuple[Gate, ...]
     accuracy: float  # share answered correctly (a regression: within the tolerance)
-    promised: float  # lower bound of the accuracy, at the plan's confidence
+    promised: float  # lower bound of the accuracy, at the plan's confidence; 0 where labels are not known
     seconds: float  # mean of a request alone on the device
     shares: tuple[float, ...]  # of requests that run each of `levels`
     kept: float = 1.0  # mean share of words that the levels beyond the first read
+    agreement: float = 0.0  # lower bound of the share of answers that are the large model's; 0: nothing is promised
+    labels: int = 0  # that had to be looked at for the promise
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +172,7 @@ class LevelProfile:
     resumed: tuple[Resumed, ...] = ()  # where an exit on the same trunk ran before
 
     def after(self, layers: int) -> LatencyTable:
-        """Return the latency where the first `layers` layers have run; 0: none. Raises `KeyError` where it was not measured."""
+        """Return the latency where the first `layers` layers have run; 0: none. Raises `KeyError` for others."""
         return {0: self.latency, **{each.layers: each.latency for each in self.resumed}}[layers]
 
 
@@ -194,3 +195,5 @@ class Cascade:
     test_accuracy: Mapping[str, float]  # candidate's name -> accuracy on the test split, which reports quote
     data: str  # fingerprint of the data set
     precision: str = "float32"  # one of pliant.precision.PRECISIONS, that all figures are of and that is served
+    promise: str = "drop"  # what holds for the first candidate: agree, drop or right (pliant/cascade/search.py)
+    amount: float = 0.0  # of the promise

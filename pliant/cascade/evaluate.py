@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from pliant.cascade import route
 from pliant.cascade.artifact import (
+    EXIT,
     Candidate,
     Cascade,
     Gate,
@@ -52,7 +53,10 @@ class EvaluationData:
         return not self.outputs.classes
 
     def correct(self, answer_RK: Floats) -> Bools:
-        """Return [R], whether each answer is the label, or in a regression within the tolerance of it."""
+        """Return [R], whether each answer is the label, or in a regression within the tolerance of it.
+
+        Of a text whose label is not known no answer is correct.
+        """
         labels = self.outputs.labels
         if self.regression:
             return np.asarray(np.abs(answer_RK[:, 0] - labels) <= self.tolerance)
@@ -65,7 +69,7 @@ class Step:
 
     answer_RK: Floats
     correct_R: Bools
-    gain_R: Floats  # expected of the next level; NaN: the answer suffices
+    gain_R: Floats  # what the next level is worth; NaN: the answer suffices
     length_R: NDArray[np.int32]  # tokens read
     kept_R: Floats  # share of words read
     seconds_R: Floats  # of this level alone
@@ -116,31 +120,39 @@ def walk(candidate: Candidate, data: EvaluationData, draw_R: Floats | None = Non
     gates = (*candidate.gates, Gate("never"))
     steps: list[Step] = []
     for place, level in enumerate(candidate.levels):
-        before = candidate.levels[place - 1] if place else None
-        step = level_step(data, level, before, gates[place - 1].pruning if place else WHOLE, gates[place].pruning)
+        former = candidate.levels[:place]
+        step = level_step(data, level, former, gates[place - 1].pruning if place else WHOLE, gates[place].pruning)
         answer_RK, correct_R = step.answer_RK, step.correct_R
         if place and gates[place - 1].weight != 1.0:
             answer_RK = route.combine(gates[place - 1], steps[-1].answer_RK, answer_RK)
             correct_R = data.correct(answer_RK)
-        gain_R = route.judge(gates[place], answer_RK, draw_R, data.regression)
+        answers = [*(each.answer_RK for each in steps), answer_RK]
+        gain_R = route.judge(gates[place], answers, step.length_R, draw_R, data.regression, data.tolerance)
         steps.append(replace(step, answer_RK=answer_RK, correct_R=correct_R, gain_R=gain_R))
     return steps
 
 
 def level_step(
-    data: EvaluationData, level: int, before: int | None = None, pruning: Pruning = WHOLE, onward: Pruning = WHOLE
+    data: EvaluationData, level: int, former: Sequence[int] = (), pruning: Pruning = WHOLE, onward: Pruning = WHOLE
 ) -> Step:
-    """Return what a level answers by itself after `pruning` by the level before it. The gains are NaN.
+    """Return what a level answers by itself after `pruning` by the last of the levels before it. The gains are NaN.
 
-    `onward`: the pruning by this level's own importances, which take time to measure. Raises `InputError` for a pruning
-    that was not run.
+    `former`: the levels that ran before; `onward`: the pruning by this level's own importances, which take time to
+    measure. Raises `InputError` for a pruning that was not run.
     """
-    read = _read(data.outputs, level, before, pruning)
+    read = _read(data.outputs, level, former[-1] if former else None, pruning)
     answer_RK = route.answers(data.levels[level], data.tolerance, read.logits, read.length)
     count = len(answer_RK)
     kept_R = read.kept.astype(np.float64) if isinstance(read, PrunedOutputs) else np.ones(count)
-    seconds_R = seconds_of(table_of(data.levels[level], onward), read.length)
+    seconds_R = seconds_of(table_of(data.levels[level], onward, done(data.levels, former, level)), read.length)
     return Step(answer_RK, data.correct(answer_RK), np.full(count, np.nan), read.length, kept_R, seconds_R)
+
+
+def done(levels: Sequence[LevelProfile], former: Sequence[int], level: int) -> int:
+    """Return how many layers of a level's trunk the exits among the levels before it have run."""
+    trunk = levels[level].trunk or levels[level].classifier
+    exits = (levels[number] for number in former)
+    return max((each.layers for each in exits if each.kind == EXIT and each.trunk == trunk), default=0)
 
 
 def settle(steps: Sequence[Step]) -> Evaluation:
@@ -206,10 +218,10 @@ def _read(outputs: Outputs, level: int, before: int | None, pruning: Pruning) ->
     raise InputError("pruning", f"{pruning.rule} {pruning.value:g} of level {before} for {level}", "one that was run")
 
 
-def table_of(level: LevelProfile, onward: Pruning) -> LatencyTable:
-    """Return the level's latency, with importance if `onward` prunes by it."""
+def table_of(level: LevelProfile, onward: Pruning, layers: int = 0) -> LatencyTable:
+    """Return the level's latency behind `layers` layers that have run, with importance if `onward` prunes by it."""
     if onward.rule == "none" or level.importance is None:
-        return level.latency
+        return level.after(layers)
     return level.importance
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-NEVER, ALWAYS = 1e6, -1e6  # thresholds beyond every score that a model of the gain gives; finite, for JSON
+NEVER, ALWAYS = 1e6, -1e6  # thresholds beyond every score; finite, for JSON
 QUANTILES = 64  # thresholds to try of a gate before the last, at most
 
 

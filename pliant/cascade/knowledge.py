@@ -1,6 +1,8 @@
 """What the cascade's scheduler knows: models with their latencies and workers, and the paths through them by task.
 
-Models are numbered through all levels of all tasks, in order. That number is a launch's `setting`.
+A model is a level, or what remains of it behind an exit; a bag is none, as the service's own process runs it before the
+scheduler sees the request. Models are numbered through all levels of all tasks, in order. That number is a launch's
+`setting`.
 """
 
 from __future__ import annotations
@@ -8,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pliant.cascade.artifact import Candidate, Cascade
+from pliant.cascade.artifact import BAG, EXIT, Candidate, Cascade
+from pliant.cascade.evaluate import done
 from pliant.errors import InputError
 from pliant.latency import LatencyTable
 
@@ -23,9 +26,10 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """One candidate: the numbers of its models in order, and the accuracy of the first one alone.
+    """One candidate: the numbers of its models in order, and what the answer of the first one is worth.
 
-    `shares`: of requests that run each model; `instead`: the candidate that is the last model alone and promises no less.
+    That is its accuracy alone; behind a bag 1, as the utility of a request counts what the bag leaves to win. `shares`: of
+    the requests that run each model; `instead`: the candidate that is the last model alone and promises no less.
     """
 
     models: tuple[int, ...]
@@ -52,17 +56,42 @@ class Knowledge:
                     raise InputError(f"models of {task}", path.models, f"some of 0 to {len(self.models) - 1}")
 
 
-def numbers(cascades: Sequence[Cascade]) -> dict[tuple[str, int], int]:
-    """Return (task, level) -> number of the model."""
-    pairs = [(cascade.task, level) for cascade in cascades for level in range(len(cascade.levels))]
-    return {pair: number for number, pair in enumerate(pairs)}
+Number = tuple[str, int, int]
+"""A task, a level, and how many layers of its trunk an exit before it has run."""
 
 
-def placement(levels: int, workers: int, own: bool) -> list[tuple[int, ...]]:
-    """Return the workers of each level: all, or with `own` one for each, where the last one has all larger levels."""
+def numbers(cascades: Sequence[Cascade]) -> dict[Number, int]:
+    """Return the number of each model."""
+    keys = [
+        (cascade.task, number, layers)
+        for cascade in cascades
+        for number, level in enumerate(cascade.levels)
+        if level.kind != BAG
+        for layers in (0, *(each.layers for each in level.resumed))
+    ]
+    return {key: number for number, key in enumerate(keys)}
+
+
+def on_devices(cascade: Cascade, candidate: Candidate) -> tuple[Number, ...]:
+    """Return the models of a candidate: all of its levels but a bag."""
+    path = candidate.levels
+    return tuple(
+        (cascade.task, level, done(cascade.levels, path[:place], level))
+        for place, level in enumerate(path)
+        if cascade.levels[level].kind != BAG
+    )
+
+
+def placement(cascade: Cascade, workers: int, own: bool) -> list[tuple[int, ...]]:
+    """Return the workers of each level: all, or with `own` one for each, where the last one has all larger levels.
+
+    An exit is where its trunk is, and a bag is nowhere.
+    """
     if not own:
-        return [tuple(range(workers))] * levels
-    return [(min(level, workers - 1),) for level in range(levels)]
+        return [tuple(range(workers))] * len(cascade.levels)
+    trunks = [level.classifier for level in cascade.levels if level.kind not in (BAG, EXIT)]
+    places = [trunks.index(level.trunk or level.classifier) if level.kind != BAG else 0 for level in cascade.levels]
+    return [(min(place, workers - 1),) for place in places]
 
 
 def knowledge(cascades: Sequence[Cascade], workers: int = 1, own: bool = False) -> Knowledge:
@@ -71,21 +100,28 @@ def knowledge(cascades: Sequence[Cascade], workers: int = 1, own: bool = False) 
     models: list[Model] = []
     tasks = {}
     for cascade in cascades:
-        workers_of = placement(len(cascade.levels), workers, own)
+        workers_of = placement(cascade, workers, own)
         pruning = prunes(cascade)
-        for level, profile in enumerate(cascade.levels):
-            table = profile.importance if level in pruning and profile.importance else profile.latency
-            models.append(Model(table, workers_of[level]))
-        tasks[cascade.task] = tuple(
-            Path(
-                tuple(number_of[cascade.task, level] for level in candidate.levels),
-                cascade.levels[candidate.levels[0]].accuracy,
-                candidate.shares,
-                None if own else _instead(cascade, candidate),  # else the last one spares no device of the first
-            )
-            for candidate in cascade.candidates
-        )
+        for task, number, layers in number_of:
+            if task == cascade.task:
+                level = cascade.levels[number]
+                measured = level.importance if number in pruning and level.importance else level.after(layers)
+                models.append(Model(measured, workers_of[number]))
+        tasks[cascade.task] = tuple(_path(cascade, candidate, number_of, own) for candidate in cascade.candidates)
     return Knowledge(tuple(models), tasks)
+
+
+def _path(cascade: Cascade, candidate: Candidate, number_of: Mapping[Number, int], own: bool) -> Path:
+    models = tuple(number_of[key] for key in on_devices(cascade, candidate))
+    before = len(candidate.levels) - len(models)  # a bag
+    shares = candidate.shares[before:]
+    reached = shares[0] if shares and shares[0] else 1.0
+    return Path(
+        models,
+        1.0 if before else cascade.levels[candidate.levels[0]].accuracy,
+        tuple(share / reached for share in shares),
+        None if own else _instead(cascade, candidate),  # else the last one spares no device of the first
+    )
 
 
 def _instead(cascade: Cascade, candidate: Candidate) -> int | None:

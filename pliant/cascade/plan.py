@@ -1,10 +1,10 @@
 """Plans a cascade from saved outputs: calibrates the levels, then finds the cheapest candidate that keeps its promise.
 
-The texts are split in two. On the first part everything is fitted and chosen (temperatures, gains, weights, pruning,
-path). On the second part the thresholds are tested from the safest on, until the promise no longer holds
-(pliant/cascade/certify.py). If nothing passes, the large model serves alone. That is the last level, whatever the tuning
-texts say of it: which of several is the most accurate there is partly luck, and a standard chosen by it would be another
-one than the user named. The published search and the baselines are in tabi.py.
+The texts are split in two. On the first part everything is fitted and chosen (temperatures, routers, path). On the second
+part the thresholds are tested from the safest on, until the promise no longer holds (pliant/cascade/search.py). If nothing
+passes, the large model serves alone. That is the last level, whatever the texts say of it: which of several is the most
+accurate there is partly luck, and a standard chosen by it would be another one than the user named. The published search
+and the baselines are in tabi.py.
 
 Shape suffixes: R texts.
 """
@@ -17,12 +17,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from pliant.cascade.artifact import Candidate, Cascade, LevelProfile, Outputs
+from pliant.cascade.artifact import CLASSIFIER, Candidate, Cascade, LevelProfile, Outputs, Resumed
 from pliant.cascade.calibrate import calibration_error, error_of, fit_spread, temperature
 from pliant.cascade.certify import clopper_pearson
 from pliant.cascade.evaluate import EvaluationData, evaluate, shuffled, subset, with_figures
 from pliant.cascade.route import answers, confidence, softmax
-from pliant.cascade.search import Promise, SearchConfig, plan_candidate, propose
+from pliant.cascade.search import Promise, SearchConfig, Way, cheapest, propose, prove
 from pliant.cascade.tabi import TabiConfig, single, single_levels, tabi, voting
 from pliant.errors import InputError
 from pliant.latency import LatencyTable
@@ -34,8 +34,9 @@ LEAST_TEXTS = 40
 class PlanConfig:
     """What to plan for. `drop`: how far below the large model's accuracy the target lies, unless `target` gives it.
 
-    `horizon`: the number of requests over which the promise is to hold at `confidence`; None: in the long run.
-    `further`: other drops, for each of which a candidate is planned too. Raises `InputError` for a value outside its
+    Without labels `drop` is the share of answers that may differ from the large model's. `horizon`: the number of requests
+    over which the promise is to hold at `confidence`; None: in the long run. `further`: other drops, for each of which a
+    candidate is planned too. `labels`: to look at for one candidate, at most. Raises `InputError` for a value outside its
     limits.
     """
 
@@ -45,6 +46,7 @@ class PlanConfig:
     horizon: int | None = 1000
     further: tuple[float, ...] = (0.0, 0.005, 0.02, 0.05)
     tuned: float = 0.4  # share of the texts on which everything is fitted
+    labels: int = 300
     seed: int = 0
     search: SearchConfig = field(default_factory=SearchConfig)
     tabi: TabiConfig = field(default_factory=TabiConfig)
@@ -59,39 +61,48 @@ class PlanConfig:
             raise InputError("tuned", self.tuned, "between 0 and 1")
         if self.target is not None and not 0 < self.target < 1:
             raise InputError("target", self.target, "between 0 and 1")
+        if self.labels < 0:
+            raise InputError("labels", self.labels, "at least 0")
         if self.horizon is not None and self.horizon < 1:
             raise InputError("horizon", self.horizon, "at least 1, or left out")
 
 
-def make(
-    outputs: Outputs,
-    latency: Sequence[LatencyTable],
-    importance: Sequence[LatencyTable | None],
-    config: PlanConfig,
-    pair: bool,
-    device: str,
-) -> Cascade:
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What one level is, and its latency on the device: `trunk` and `layers` as in `LevelProfile`."""
+
+    latency: LatencyTable
+    importance: LatencyTable | None = None
+    kind: str = CLASSIFIER
+    trunk: str = ""
+    layers: int = 0
+    resumed: tuple[Resumed, ...] = ()
+
+
+def make(outputs: Outputs, measured: Sequence[Measured], config: PlanConfig, pair: bool, device: str) -> Cascade:
     """Return the planned cascade. Its accuracies on a test split come later (`evaluate.with_test_accuracy`).
 
-    `latency` and `importance`: the tables of each level; `pair`: whether an input is two texts; `device`: the device
-    class. Raises `InputError` for fewer than 40 texts.
+    `measured`: of each level; `pair`: whether an input is two texts; `device`: the device class. Raises `InputError` for
+    fewer than 40 texts, and without labels for what needs them.
     """
     first, second = split_rows(len(outputs.labels), config)
     tuning, proving = subset(outputs, first), subset(outputs, second)
+    known = not np.isnan(outputs.labels).any()
+    if not known and (config.target is not None or not outputs.classes):
+        raise InputError("labels", "missing", "known for a target of accuracy, and for a regression")
     tolerance = tolerance_of(tuning)
-    levels = calibrated(tuning, proving, tolerance, latency, importance)
+    levels = calibrated(tuning, proving, tolerance, measured)
     halves = EvaluationData(tuning, levels, tolerance), EvaluationData(proving, levels, tolerance)
-    whole = EvaluationData(outputs, levels, tolerance)
-    large = len(levels) - 1
-    target = config.target or levels[large].accuracy - config.drop
-    published = tabi(whole, target, config.tabi)
-    # The published candidate, if one meets the target, every level alone, and all levels together.
-    others = [*([published] if published else []), single(whole, target), *single_levels(whole), voting(whole)]
-    candidates = []
-    for candidate in (*_ours(halves, large, config), *others):
-        evaluation = evaluate(candidate, halves[1])  # on texts that it was not tuned on
-        promised = clopper_pearson(evaluation.correct_R, config.confidence)
-        candidates.append(with_figures(candidate, evaluation, promised))
+    target = config.target or max(0.0, levels[-1].accuracy - config.drop)
+    kind = "right" if config.target is not None else "agree" if np.isnan(proving.labels).all() else "drop"
+    candidates = _ours(halves, kind, config)
+    if known:
+        whole = EvaluationData(outputs, levels, tolerance)
+        published = tabi(whole, target, config.tabi)
+        # The published candidate, if one meets the target, every level alone, and all levels together.
+        candidates += [*([published] if published else []), single(whole, target), *single_levels(whole), voting(whole)]
+    elif len(candidates[0].levels) > 1:
+        candidates.append(_alone(halves[1], f"only {levels[-1].name}"))
     return Cascade(
         task=outputs.task,
         classes=outputs.classes,
@@ -99,13 +110,28 @@ def make(
         tolerance=tolerance,
         device=device,
         levels=levels,
-        candidates=(candidates[0], *sorted(candidates[1:], key=lambda candidate: candidate.seconds)),
+        candidates=tuple(_judged(candidates, halves[1], config.confidence if known else None)),
         target=target,
         confidence=config.confidence,
         test_accuracy={},
         data=outputs.data,
         precision=outputs.precision,
+        promise=kind,
+        amount=config.drop if config.target is None else config.target,
     )
+
+
+def _judged(candidates: Sequence[Candidate], proving: EvaluationData, confidence: float | None) -> list[Candidate]:
+    """Return the candidates with figures of texts that they were not tuned on; beyond the first they ascend in seconds.
+
+    `confidence`: of the promised accuracy; None: no label is known, and no accuracy promised.
+    """
+    judged = []
+    for candidate in candidates:
+        evaluation = evaluate(candidate, proving)
+        promised = 0.0 if confidence is None else clopper_pearson(evaluation.correct_R, confidence)
+        judged.append(with_figures(candidate, evaluation, promised))
+    return [judged[0], *sorted(judged[1:], key=lambda candidate: candidate.seconds)]
 
 
 def split_rows(count: int, config: PlanConfig) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -126,16 +152,20 @@ def tolerance_of(outputs: Outputs) -> float:
 
 
 def calibrated(
-    tuning: Outputs,
-    proving: Outputs,
-    tolerance: float,
-    latency: Sequence[LatencyTable],
-    importance: Sequence[LatencyTable | None],
+    tuning: Outputs, proving: Outputs, tolerance: float, measured: Sequence[Measured]
 ) -> tuple[LevelProfile, ...]:
-    """Return every level, calibrated on the tuning texts, with its errors and accuracy on the proving ones."""
+    """Return every level, calibrated on the tuning texts, with its errors and accuracy on the proving ones.
+
+    Without labels, confidences are calibrated to be those of the large model's answers, and its own stay as they are;
+    errors and accuracies are then of agreement with it.
+    """
+    tuning, proving = _labelled(tuning), _labelled(proving)
     levels = []
-    for number, name in enumerate(tuning.names):
-        level = LevelProfile(name, tuning.classifiers[number], 1.0, (), 0, 0, 0, latency[number], importance[number])
+    for number, (name, each) in enumerate(zip(tuning.names, measured, strict=True)):
+        level = LevelProfile(
+            *(name, tuning.classifiers[number], 1.0, (), 0.0, 0.0, 0.0),
+            *(each.latency, each.importance, each.kind, each.trunk, each.layers, each.resumed),
+        )
         seen, held = tuning.levels[number], proving.levels[number]
         if tuning.classes:
             level = replace(level, temperature=temperature(seen.logits, tuning.labels.astype(np.int64)))
@@ -151,14 +181,41 @@ def calibrated(
     return tuple(levels)
 
 
-def _ours(halves: tuple[EvaluationData, EvaluationData], large: int, config: PlanConfig) -> list[Candidate]:
+def _labelled(outputs: Outputs) -> Outputs:
+    """Return the outputs of the texts whose labels are known or, where these are too few, with the large model's answers."""
+    known_R = ~np.isnan(outputs.labels)
+    if known_R.sum() >= LEAST_TEXTS / 2:
+        return subset(outputs, np.flatnonzero(known_R))
+    return replace(outputs, labels=outputs.levels[-1].logits.argmax(axis=1).astype(np.float64))
+
+
+def _ours(halves: tuple[EvaluationData, EvaluationData], kind: str, config: PlanConfig) -> list[Candidate]:
     """Return the default candidate and one for every further drop, without duplicates."""
-    promises = [Promise(config.drop, config.target, config.confidence, config.horizon)]
-    promises += [Promise(drop, None, config.confidence, config.horizon) for drop in config.further]
-    proposals = list(propose(halves[0], large, config.search))
-    candidates = [plan_candidate(*halves, large, promise, config.search, proposals) for promise in promises]
-    named = ["default", *(f"default {100 * drop:g}%" for drop in config.further)]
+    ways = propose(halves[0], config.search)
+    named = {"default": config.drop, **{f"default {100 * drop:g}%": drop for drop in config.further}}
+    promises = {
+        name: Promise("drop" if kind == "right" else kind, drop, config.confidence, config.horizon, config.labels)
+        for name, drop in named.items()
+    }
+    if config.target is not None:
+        promises["default"] = replace(promises["default"], kind="right", amount=config.target)
     seen: dict[tuple[object, ...], Candidate] = {}
-    for name, candidate in zip(named, candidates, strict=True):
+    for name, promise in promises.items():
+        candidate = planned(ways, halves, promise)
         seen.setdefault((candidate.levels, candidate.gates), replace(candidate, name=name))
     return list(seen.values())
+
+
+def planned(ways: Sequence[Way], halves: tuple[EvaluationData, EvaluationData], promise: Promise) -> Candidate:
+    """Return the candidate that keeps a promise, or the large model alone. `halves`: to tune and to prove with."""
+    tuning, proving = halves
+    large = evaluate(_alone(tuning), tuning).accuracy
+    way = cheapest(ways, promise, large, len(proving.outputs.labels))
+    proven = None if way is None else prove(way, proving, promise)
+    if proven is None:
+        return replace(_alone(proving), agreement=1.0)
+    return replace(proven.candidate, agreement=proven.agreement, labels=proven.labels)
+
+
+def _alone(data: EvaluationData, name: str = "") -> Candidate:
+    return Candidate(name, (len(data.levels) - 1,), (), 0, 0, 0, (), agreement=1.0)

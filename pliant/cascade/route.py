@@ -1,4 +1,4 @@
-"""Decides whether to answer or go on: confidences, the expected gain of the next level, and combined answers.
+"""Decides whether to answer or go on: confidences, how likely the large model overturns an answer, combined answers.
 
 An answer is a row of numbers: calibrated class probabilities [K], or in a regression the value and the probability that
 it lies within the tolerance. Pure functions over rows; knows no texts, models or queues. Tabi: section 4.2 and Eq. 4
@@ -9,9 +9,11 @@ Shape suffixes: R texts, K classes, F features.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
+from scipy.special import expit, ndtr
 
 from pliant.cascade.artifact import Candidate, Cascade, Gate, LevelProfile
 from pliant.errors import InputError
@@ -19,9 +21,17 @@ from pliant.errors import InputError
 Rows = NDArray[np.float64]
 Numbers = NDArray[np.floating | np.integer]
 
-FEATURES = ("one", "confidence", "log doubt", "second", "entropy", "confidence x doubt", "rest")
+FEATURES = (
+    *("one", "confidence", "log doubt", "margin", "log of second over third", "entropy", "confidence x log doubt"),
+    *("log length", "rate of the class"),
+)
+"""What is known of an answer; for each level before it follow `FORMER`."""
+FORMER = ("its probability of the answer", "whether it agrees", "its confidence")
+DOUBT_WEIGHTS = (0.0, 0.0, 1.0)
+"""Weights by which doubt decides, where nothing can be learnt; further features count 0."""
 TINY = 1e-30  # stands for a zero deviation
 MIN_DOUBT = 1e-6  # the least doubt whose logarithm is taken; doubt is 1 minus confidence
+MIN_LIKELY = 1e-9  # the same of a probability
 
 
 def answers(
@@ -72,44 +82,85 @@ def combine(gate: Gate, before_RK: Rows, after_RK: Rows) -> Rows:
     return gate.weight * after_RK + (1 - gate.weight) * before_RK
 
 
-def features(answer_RK: Rows, regression: bool) -> Rows:
-    """Return `FEATURES` of the answers [R, F]. The classes beyond the second count as `rest`."""
+def features(
+    answers: Sequence[Rows],
+    length_R: NDArray[np.integer],
+    rates: Sequence[float],
+    regression: bool,
+    tolerance: float = 0.0,
+) -> Rows:
+    """Return the features [R, F] of the last of these answers [R, K], which are those of all levels so far.
+
+    `length_R`: the tokens that the level read; `rates`: how often answers of each class are overturned. Of a regression
+    the probabilities are those of being within the tolerance, and levels agree within it.
+    """
+    answer_RK, rows = answers[-1], np.arange(len(answers[-1]))
     if regression:
-        first_R, second_R, entropy_R = answer_RK[:, 1], 1 - answer_RK[:, 1], np.zeros(len(answer_RK))
+        first_R, second_R, third_R, entropy_R = (
+            answer_RK[:, 1],
+            1 - answer_RK[:, 1],
+            np.zeros(len(rows)),
+            np.zeros(len(rows)),
+        )
+        chosen_R, rate_R = np.zeros(len(rows), dtype=np.int64), np.zeros(len(rows))
     else:
-        top_RK = np.partition(answer_RK, -2, axis=1)
-        first_R, second_R = top_RK[:, -1], top_RK[:, -2]
-        entropy_R = -(answer_RK * np.log(np.maximum(answer_RK, 1e-300))).sum(axis=1)
-    doubt_R = 1 - first_R
-    columns = (
-        np.ones_like(first_R),
-        first_R,
-        np.log(np.maximum(doubt_R, MIN_DOUBT)),
-        second_R,
-        entropy_R,
-        first_R * doubt_R,
-        np.maximum(doubt_R - second_R, 0.0),
-    )
+        count = min(3, answer_RK.shape[1])
+        top_RK = -np.sort(-np.partition(answer_RK, -count, axis=1)[:, -count:], axis=1)
+        first_R, second_R = top_RK[:, 0], top_RK[:, 1]
+        third_R = top_RK[:, 2] if count > 2 else np.zeros(len(rows))
+        entropy_R = -(answer_RK * np.log(np.maximum(answer_RK, TINY))).sum(axis=1)
+        chosen_R = answer_RK.argmax(axis=1)
+        rate_R = np.asarray(rates)[chosen_R] if len(rates) else np.zeros(len(rows))
+    log_doubt_R = np.log(np.maximum(1 - first_R, MIN_DOUBT))
+    after_R = np.log(np.maximum(second_R, MIN_LIKELY)) - np.log(np.maximum(third_R, MIN_LIKELY))
+    length = np.log(np.maximum(np.asarray(length_R, dtype=np.float64), 1.0))
+    columns = [np.ones(len(rows)), first_R, log_doubt_R, first_R - second_R, after_R, entropy_R, first_R * log_doubt_R]
+    columns += [length, rate_R]
+    for former_RK in answers[:-1]:
+        agrees_R = same(former_RK, answer_RK, regression, tolerance).astype(np.float64)
+        columns += [agrees_R if regression else former_RK[rows, chosen_R], agrees_R, confidence(former_RK, regression)]
     return np.stack(columns, axis=1)
 
 
-def judge(gate: Gate, answer_RK: Rows, draw_R: Rows, regression: bool) -> Rows:
-    """Return [R], the expected gain of the next level where a text goes on, and NaN where the answer suffices.
+def same(first_RK: Rows, second_RK: Rows, regression: bool, tolerance: float = 0.0) -> NDArray[np.bool_]:
+    """Return whether two levels give the same answers [R]: one class, or values within the tolerance of each other."""
+    if regression:
+        return np.asarray(np.abs(first_RK[:, 0] - second_RK[:, 0]) <= tolerance)
+    return np.asarray(first_RK.argmax(axis=1) == second_RK.argmax(axis=1))
 
-    `draw_R`: uniform numbers in [0, 1), which only the published gate uses. Raises `InputError` for an unknown kind.
+
+def overturned(gate: Gate, feature_RF: Rows) -> Rows:
+    """Return the probabilities [R] that the large model gives another answer."""
+    weights = np.zeros(feature_RF.shape[1])
+    weights[: len(gate.weights)] = gate.weights
+    return np.asarray(expit(feature_RF @ weights))
+
+
+def judge(
+    gate: Gate,
+    answers: Sequence[Rows],
+    length_R: NDArray[np.integer],
+    draw_R: Rows,
+    regression: bool,
+    tolerance: float = 0.0,
+) -> Rows:
+    """Return [R], what the next level is worth where a text goes on, and NaN where the last of the answers suffices.
+
+    `answers`: those of all levels so far [R, K]; `length_R`: the tokens that the last one read; `draw_R`: uniform numbers
+    in [0, 1), which only the published gate uses. Raises `InputError` for an unknown kind.
     """
     match gate.kind:
-        case "gain":
-            gain_R = features(answer_RK, regression) @ np.asarray(gate.weights)
-            return np.where(gain_R > gate.threshold, gain_R, np.nan)
+        case "overturn":
+            worth_R = overturned(gate, features(answers, length_R, gate.rates, regression, tolerance))
+            return np.where(worth_R > gate.threshold, worth_R, np.nan)
         case "tabi":
-            con_R = confidence(answer_RK, regression)
+            con_R = confidence(answers[-1], regression)
             return np.where(draw_R < reroute_probability(con_R, gate.threshold, gate.slope), 1 - con_R, np.nan)
         case "always":
-            return 1 - confidence(answer_RK, regression)
+            return 1 - confidence(answers[-1], regression)
         case "never":
-            return np.full(len(answer_RK), np.nan)
-    raise InputError("gate", gate.kind, "one of gain, tabi, always, never")
+            return np.full(len(answers[-1]), np.nan)
+    raise InputError("gate", gate.kind, "one of overturn, tabi, always, never")
 
 
 def reroute_probability(con_R: Rows, c: float, k: float) -> Rows:

@@ -1,20 +1,20 @@
-"""Our own search: the path, the pruning, the prediction of gains, and the cheapest thresholds that pass the test.
+"""Our own search: which levels answer before the large model, when a text goes on, and how far that is proven.
 
-Everything is chosen on tuning texts. Gains are predicted by models that were not fitted on the text at hand (folds).
-The thresholds are every trade of accuracy for seconds (pliant/cascade/frontier.py). Of all proposals the cheapest few
-that would keep the promise go on. Only their thresholds are tested on the proving texts, from the safest on
-(pliant/cascade/certify.py): each proposal in an order fixed before and with its share of the allowed error
-(Bonferroni), so that the cheapest of those that pass may be chosen.
+Only the promise needs labels. On tuning texts a logistic model learns for every level when the large model overturns its
+answer, and the thresholds are ordered by how often the answers are the large model's. On proving texts they are tested in
+that order, from the safest on, up to the first that fails (pliant/cascade/certify.py). "agree": on at most a share of the
+texts the answers differ from the large model's, for which no label is needed. "drop": at most so much accuracy is lost
+against the large model; labels are needed where the two differ, and are counted as they are looked at. "right": an accuracy
+is reached, which needs all labels.
 
-Answers do not depend on thresholds, so every level is read once and a proposal is evaluated at all its thresholds
-together.
+Answers do not depend on thresholds, so every level is read once and a path is evaluated at all its thresholds together.
 
-Shape suffixes: R texts, F features, S steps, G gates, P points.
+Shape suffixes: R texts, K classes, F features, S steps, G gates, P points.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -22,283 +22,220 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pliant.cascade import frontier
-from pliant.cascade.artifact import Candidate, Gate, PrunedOutputs, Pruning
-from pliant.cascade.calibrate import weight
-from pliant.cascade.certify import last_passing, lower_bounds
-from pliant.cascade.evaluate import EvaluationData, Step, evaluate, level_step, seconds_of, table_of, walk
-from pliant.cascade.frontier import ALWAYS
-from pliant.cascade.route import combine, confidence, features
+from pliant.cascade.artifact import Candidate, Gate
+from pliant.cascade.certify import lower_bounds
+from pliant.cascade.evaluate import EvaluationData, Step, level_step
+from pliant.cascade.route import DOUBT_WEIGHTS, FEATURES, features, overturned, same
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-DOUBT_WEIGHTS = (1.0, -1.0, 0.0, 0.0, 0.0, 0.0, 0.0)  # predict the gain as one minus the confidence
+RATE = FEATURES.index("rate of the class")
+FEWEST = 5  # overturned answers from which on more than doubt is learnt
+PRIOR = 10.0  # texts that the mean rate counts as in the rate of a class
+LOST = 0.5  # of the answers that differ, expected to be lost, before any label was seen
 
 
 @dataclass(frozen=True, slots=True)
 class SearchConfig:
     """What the search tries."""
 
-    levels: int = 3  # of one path, at most
-    saving: float = 0.02  # share of a level's seconds that a pruning before it must save to be tried
-    folds: int = 5  # of the texts, to predict gains
-    penalty: float = 10.0  # of the ridge regression of gains on standardised features, in texts
-    points: int = 64  # thresholds to test, at most
-    handicap: float = 0.05  # share added to a proposal's seconds for learnt gains, and again for pruning
-    looks: int = 2  # proposals of different paths that are tested, each with its share of the allowed error
-    unsure: float = 0.3  # share of the texts, the least confident, on which the ensemble's weight is fitted
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """The results of a path at several thresholds, from the safest to the cheapest, beside the large model's."""
-
-    threshold_PG: Floats
-    accuracy_P: Floats
-    apart_P: Floats  # share of the texts that only one of the two answers correctly
-    seconds_P: Floats
-    large: float  # the large model's accuracy
-    texts: int
+    early: int = 2  # levels before the large one, at most
+    folds: int = 5  # of the texts, to predict what is overturned
+    strength: float = 1.0  # inverse of the logistic models' regularisation
+    points: int = 50  # thresholds to test, at most
 
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """An accuracy of at least `target`, or if that is None of at most `drop` below the large model's."""
+    """What is to hold, `kind` being agree, drop or right (see the module), at `confidence`.
 
-    drop: float
-    target: float | None
+    `amount`: the share of differing answers, the loss of accuracy, or the accuracy; `horizon`: of how many further texts,
+    None: in the long run; `labels`: to look at, at most.
+    """
+
+    kind: str
+    amount: float
     confidence: float
     horizon: int | None
-
-    def holds(self, trial: Trial, texts: int | None = None) -> Bools:
-        """Return [P], whether the lower bound from these texts, or from `texts` like them, keeps the promise."""
-        if self.target is None:
-            mean_P, square_P, least = trial.accuracy_P - trial.large, trial.apart_P, -self.drop
-        else:
-            right_P, target = trial.accuracy_P, self.target
-            mean_P, square_P, least = right_P - target, right_P * (1 - target) ** 2 + (1 - right_P) * target**2, 0.0
-        count = texts or trial.texts
-        return np.asarray(lower_bounds(mean_P, square_P, count, self.confidence, self.horizon) >= least)
+    labels: int
 
 
 @dataclass(frozen=True, slots=True)
-class Proposal:
-    """A candidate without thresholds, and its trial at all thresholds that may be tested."""
+class Way:
+    """A path with its routers, and thresholds [P, G] from the safest to the cheapest; figures of the tuning texts."""
 
-    candidate: Candidate  # its gates have the weights that predict gains
-    trial: Trial  # on the tuning texts, by out-of-fold predictions of their gains
+    candidate: Candidate  # its gates lack thresholds
+    threshold_PG: Floats
+    apart_P: Floats  # share of answers that are not the large model's, by predictions out of fold
+    seconds_P: Floats
 
 
-def plan_candidate(
-    tuning: EvaluationData,
-    proving: EvaluationData,
-    large: int,
-    promise: Promise,
-    config: SearchConfig = SearchConfig(),
-    known: Sequence[Proposal] | None = None,
-) -> Candidate:
-    """Return the cheapest candidate that passes, or the large model alone. It has no figures yet (see evaluate.py).
+@dataclass(frozen=True, slots=True)
+class Proven:
+    """The cheapest candidate that passed; `agreement`: lower bound of the share of the large model's answers.
 
-    `known`: what `propose` gives for the tuning texts, which is the same for every promise; None: it is computed.
+    `labels`: how many had to be looked at.
     """
-    alone = Candidate("", (large,), (), 0, 0, 0, ())
-    least = evaluate(alone, tuning).seconds
-    proposals = propose(tuning, large, config) if known is None else known
-    chosen = _promising(proposals, promise, len(proving.outputs.labels), least, config)
-    risk = (1 - promise.confidence) / max(1, len(chosen))
-    proved = [_certified(proposal, proving, large, replace(promise, confidence=1 - risk)) for proposal in chosen]
-    passed = [(seconds, candidate) for seconds, candidate in proved if candidate is not None]
-    return min(passed, key=lambda pair: pair[0])[1] if passed else alone
+
+    candidate: Candidate
+    agreement: float
+    labels: int
 
 
-def propose(data: EvaluationData, large: int, config: SearchConfig) -> Iterator[Proposal]:
-    """Yield every path of up to `levels` levels with every pruning that saves time, gains learnt and from doubt."""
-    numbers = range(len(data.levels))
-    alone = [level_step(data, level) for level in numbers]
-    feature_LRF = [features(step.answer_RK, data.regression) for step in alone]
-    for level in numbers:
-        candidate = Candidate("", (level,), (), 0, 0, 0, ())
-        yield Proposal(candidate, run_trial([alone[level]], [], np.empty((1, 0)), alone[large].correct_R))
-    for pair in combinations(numbers, 2):
-        for pruning in _prunings(pair, data, config):
-            gate, last_two = _last_gate(pair, pruning, alone, data, config)
-            for path in _paths(pair, config):
-                steps = [*(alone[level] for level in path[:-2]), *last_two]
-                gates = (*[Gate("gain")] * (len(path) - 2), gate)
-                known = [feature_LRF[level] for level in path[:-1]]
-                for learnt in (False, True):
-                    yield _proposal(Candidate("", path, gates, 0, 0, 0, ()), steps, known, learnt, alone[large], config)
+def propose(data: EvaluationData, config: SearchConfig = SearchConfig()) -> list[Way]:
+    """Return every path of up to `early` levels before the large model, which is the last one."""
+    large = len(data.levels) - 1
+    alone = [level_step(data, level) for level in range(large + 1)]
+    routers: dict[tuple[int, ...], tuple[Gate, Floats]] = {}
+    ways = []
+    for count in range(1, config.early + 1):
+        for early in combinations(_by_cost(alone[:large]), count):
+            for place in range(1, count + 1):
+                if early[:place] not in routers:
+                    answered = [alone[level] for level in early[:place]]
+                    routers[early[:place]] = fit_router(answered, alone[large], data, config)
+            gates, score_GR = zip(*(routers[early[:place]] for place in range(1, count + 1)), strict=True)
+            path = (*early, large)
+            steps = [level_step(data, level, path[:place]) for place, level in enumerate(path)]
+            ways.append(_way(Candidate("", path, gates, 0, 0, 0, ()), steps, score_GR, data, config))
+    return ways
 
 
-def run_trial(steps: Sequence[Step], score_GR: Sequence[Floats], threshold_PG: Floats, large_R: Bools) -> Trial:
-    """Return the results of the thresholds on the texts. `large_R`: whether the large model is correct."""
-    correct_PR, seconds_P = frontier.applied(
-        [step.correct_R for step in steps], [step.seconds_R for step in steps], score_GR, threshold_PG
-    )
-    apart_P = (correct_PR != large_R).mean(axis=1)
-    return Trial(threshold_PG, correct_PR.mean(axis=1), apart_P, seconds_P, float(large_R.mean()), len(large_R))
+def fit_router(
+    answered: Sequence[Step], large: Step, data: EvaluationData, config: SearchConfig = SearchConfig()
+) -> tuple[Gate, Floats]:
+    """Return the gate behind the last of these levels, without a threshold, and its probabilities [R] out of fold.
 
-
-def fit_gain(feature_RF: Floats, gain_R: Floats, penalty: float) -> Floats:
-    """Return the weights [F] of a ridge regression of the gain on standardised features, for the plain features."""
-    mean_F, deviation_F = feature_RF.mean(axis=0), feature_RF.std(axis=0)
-    used = deviation_F > 1e-9
-    scaled = (feature_RF[:, used] - mean_F[used]) / deviation_F[used]
-    centred = gain_R - gain_R.mean()
-    solved = np.linalg.solve(scaled.T @ scaled + penalty * np.eye(used.sum()), scaled.T @ centred)
-    weight_F = np.zeros(feature_RF.shape[1])
-    weight_F[used] = solved / deviation_F[used]
-    weight_F[0] = gain_R.mean() - weight_F @ mean_F  # feature 0 is the constant one
-    return weight_F
-
-
-def with_thresholds(candidate: Candidate, threshold_G: Floats) -> Candidate:
-    """Return the candidate with these thresholds, one for each gate."""
-    gates = zip(candidate.gates, threshold_G, strict=True)
-    return replace(candidate, gates=tuple(replace(gate, threshold=float(at)) for gate, at in gates))
-
-
-def _paths(pair: tuple[int, int], config: SearchConfig) -> Iterator[tuple[int, ...]]:
-    """Yield all paths that end with this pair of levels."""
-    for size in range(config.levels - 1):
-        for before in combinations(range(pair[0]), size):
-            yield (*before, *pair)
-
-
-def _prunings(pair: tuple[int, int], data: EvaluationData, config: SearchConfig) -> Iterator[Pruning]:
-    yield Pruning()
-    table = data.levels[pair[1]].latency
-    whole = seconds_of(table, data.outputs.levels[pair[1]].length).mean()
-    for outputs in data.outputs.pruned:
-        if _fits(outputs, pair) and seconds_of(table, outputs.length).mean() < (1 - config.saving) * whole:
-            yield outputs.pruning
-
-
-def _fits(outputs: PrunedOutputs, pair: tuple[int, int]) -> bool:
-    return (outputs.pruner, outputs.reader, outputs.pruning.rule) == (*pair, "mass")
-
-
-def _last_gate(
-    pair: tuple[int, int], pruning: Pruning, alone: Sequence[Step], data: EvaluationData, config: SearchConfig
-) -> tuple[Gate, list[Step]]:
-    """Return the gate before the last level, with the ensemble's weight, and the steps of the last two levels.
-
-    The weight is fitted on the texts of which the level before is least sure.
+    Where fewer than 5 answers are overturned, or nearly all, the doubt decides.
     """
-    pruner, reader = pair
-    before, after = alone[pruner], alone[reader]
-    if pruning.rule != "none":
-        before = replace(before, seconds_R=seconds_of(table_of(data.levels[pruner], pruning), before.length_R))
-        after = level_step(data, reader, pruner, pruning)
-    if data.regression:
-        return Gate("gain", pruning=pruning), [before, after]
-    sure_R = confidence(before.answer_RK, False)
-    unsure_R = sure_R <= np.quantile(sure_R, config.unsure)
-    label_R = data.outputs.labels[unsure_R].astype(np.int64)
-    gate = Gate("gain", pruning=pruning, weight=weight(before.answer_RK[unsure_R], after.answer_RK[unsure_R], label_R))
-    answer_RK = combine(gate, before.answer_RK, after.answer_RK)
-    return gate, [before, replace(after, answer_RK=answer_RK, correct_R=data.correct(answer_RK))]
+    from sklearn.linear_model import LogisticRegression
 
+    answers = [step.answer_RK for step in answered]
+    apart_R = ~same(answers[-1], large.answer_RK, data.regression, data.tolerance)
+    length_R, count = answered[-1].length_R, len(apart_R)
+    if not FEWEST <= apart_R.sum() <= count - FEWEST:
+        gate = Gate("overturn", weights=DOUBT_WEIGHTS)
+        return gate, overturned(gate, features(answers, length_R, (), data.regression, data.tolerance))
+    chosen_R = np.zeros(count, dtype=np.int64) if data.regression else answers[-1].argmax(axis=1)
+    classes = 0 if data.regression else answers[-1].shape[1]
+    rates = _rates(chosen_R, apart_R, classes)
+    feature_RF = features(answers, length_R, rates, data.regression, data.tolerance)
+    fold_R = np.arange(count) % config.folds
+    for fold in range(config.folds if classes else 0):
+        out_R = fold_R == fold
+        feature_RF[out_R, RATE] = np.asarray(_rates(chosen_R[~out_R], apart_R[~out_R], classes))[chosen_R[out_R]]
 
-def _proposal(
-    candidate: Candidate,
-    steps: Sequence[Step],
-    feature_GRF: Sequence[Floats],
-    learnt: bool,
-    large: Step,
-    config: SearchConfig,
-) -> Proposal:
-    gains = [steps[-1].correct_R.astype(np.float64) - step.correct_R for step in steps[:-1]]
-    models = [_predicted_gain(*pair, learnt, config) for pair in zip(feature_GRF, gains, strict=True)]
-    gates = zip(candidate.gates, models, strict=True)
-    candidate = replace(candidate, gates=tuple(replace(gate, weights=weights) for gate, (weights, _) in gates))
-    score_GR = [score_R for _, score_R in models]
-    return Proposal(candidate, run_trial(steps, score_GR, _order(steps, score_GR, config), large.correct_R))
+    def fit(rows: Bools) -> Gate:
+        mean_F, deviation_F = feature_RF[rows].mean(axis=0), feature_RF[rows].std(axis=0) + 1e-9
+        model = LogisticRegression(C=config.strength, max_iter=500)
+        model.fit((feature_RF[rows] - mean_F) / deviation_F, apart_R[rows])
+        weight_F = model.coef_[0] / deviation_F
+        weight_F[0] = model.intercept_[0] - weight_F[1:] @ mean_F[1:]  # feature 0 is the constant one
+        return Gate("overturn", weights=tuple(weight_F.tolist()), rates=rates)
 
-
-def _predicted_gain(
-    feature_RF: Floats, gain_R: Floats, learnt: bool, config: SearchConfig
-) -> tuple[tuple[float, ...], Floats]:
-    """Return the weights that predict the gain up to the path's end, and out-of-fold predictions [R]."""
-    if not learnt:
-        return DOUBT_WEIGHTS, feature_RF @ np.asarray(DOUBT_WEIGHTS)
-    fold_R = np.arange(len(gain_R)) % config.folds
-    score_R = np.empty(len(gain_R))
+    score_R = np.empty(count)
     for fold in range(config.folds):
-        out = fold_R == fold
-        score_R[out] = feature_RF[out] @ fit_gain(feature_RF[~out], gain_R[~out], config.penalty)
-    return tuple(float(w) for w in fit_gain(feature_RF, gain_R, config.penalty)), score_R
+        out_R = fold_R == fold
+        learnable = 0 < apart_R[~out_R].sum() < (~out_R).sum()
+        gate = fit(~out_R) if learnable else Gate("overturn", weights=DOUBT_WEIGHTS)
+        score_R[out_R] = overturned(gate, feature_RF[out_R])
+    return fit(np.ones(count, dtype=np.bool_)), score_R
 
 
-def _order(steps: Sequence[Step], score_GR: Sequence[Floats], config: SearchConfig) -> Floats:
-    """Return thresholds from the safest, where every text goes on, to the cheapest.
+def cheapest(ways: Sequence[Way], promise: Promise, large: float, texts: int) -> Way | None:
+    """Return the way that is expected to pass with the least seconds; None if none is.
 
-    They are quantiles up to the most accurate point, then the frontier.
+    `large`: the large model's accuracy; `texts`: how many there are to prove it with.
     """
-    points = frontier.points(
-        [step.correct_R.astype(np.float64) for step in steps], [step.seconds_R for step in steps], score_GR
+    lost, most = (1.0, promise.amount) if promise.kind == "agree" else (LOST, promise.amount)
+    if promise.kind == "right":
+        most = large - promise.amount
+
+    def seconds(way: Way) -> float:
+        bound_P = lower_bounds(-lost * way.apart_P, way.apart_P, texts, promise.confidence, promise.horizon)
+        return float(way.seconds_P.min(where=bound_P >= -most, initial=np.inf))
+
+    best = min(ways, key=seconds, default=None)
+    return None if best is None or seconds(best) == np.inf else best
+
+
+def prove(way: Way, data: EvaluationData, promise: Promise) -> Proven | None:
+    """Return the cheapest candidate before the first thresholds that fail on these texts; None if it saves nothing."""
+    path, labels, large = way.candidate.levels, data.outputs.labels, level_step(data, way.candidate.levels[-1])
+    steps = [level_step(data, level, path[:place]) for place, level in enumerate(path)]
+    answers = [step.answer_RK for step in steps]
+    score_GR = [
+        overturned(
+            gate, features(answers[: place + 1], steps[place].length_R, gate.rates, data.regression, data.tolerance)
+        )
+        for place, gate in enumerate(way.candidate.gates)
+    ]
+    as_large_SR = [same(answer_RK, large.answer_RK, data.regression, data.tolerance) for answer_RK in answers]
+    as_large_PR, seconds_P = frontier.applied(
+        as_large_SR, [step.seconds_R for step in steps], score_GR, way.threshold_PG
     )
-    best = frontier.frontier(points)
+    right_PR, _ = frontier.applied(
+        [s.correct_R for s in steps], [s.seconds_R for s in steps], score_GR, way.threshold_PG
+    )
+    looked_R, best = np.zeros(len(labels), dtype=np.bool_), None
+    for point, as_large_R in enumerate(as_large_PR):
+        wanted_R = looked_R | _wanted(promise, ~as_large_R)
+        if np.isnan(labels[wanted_R]).any() or wanted_R.sum() > promise.labels:
+            break
+        difference_R = _difference(promise, right_PR[point], large.correct_R, as_large_R)
+        mean, square = float(difference_R.mean()), float(np.square(difference_R).mean())
+        least = 0.0 if promise.kind == "right" else -promise.amount
+        if lower_bounds(mean, square, len(labels), promise.confidence, promise.horizon) < least:
+            break
+        looked_R = wanted_R
+        if seconds_P[point] < large.seconds_R.mean() and (best is None or seconds_P[point] < seconds_P[best]):
+            best = point
+    if best is None:
+        return None
+    gates = zip(way.candidate.gates, way.threshold_PG[best], strict=True)
+    candidate = replace(way.candidate, gates=tuple(replace(gate, threshold=float(at)) for gate, at in gates))
+    apart = float(1 - as_large_PR[best].mean())
+    agreement = 1 + float(lower_bounds(-apart, apart, len(labels), promise.confidence))
+    return Proven(candidate, max(0.0, agreement), int(looked_R.sum()))
+
+
+def _wanted(promise: Promise, apart_R: Bools) -> Bools:
+    """Return the texts [R] whose labels are needed: none, those where the answers differ, or all."""
+    if promise.kind == "agree":
+        return np.zeros_like(apart_R)
+    return apart_R if promise.kind == "drop" else np.ones_like(apart_R)
+
+
+def _difference(promise: Promise, right_R: Bools, large_R: Bools, as_large_R: Bools) -> Floats:
+    """Return [R], what a text adds to the mean that is to be bounded."""
+    if promise.kind == "agree":
+        return as_large_R - 1.0
+    if promise.kind == "drop":
+        return np.where(as_large_R, 0.0, right_R.astype(np.float64) - large_R)
+    return right_R - promise.amount
+
+
+def _by_cost(steps: Sequence[Step]) -> list[int]:
+    """Return the levels' numbers, the cheapest first."""
+    return sorted(range(len(steps)), key=lambda level: float(steps[level].seconds_R.mean()))
+
+
+def _rates(chosen_R: NDArray[np.int64], apart_R: Bools, classes: int) -> tuple[float, ...]:
+    """Return how often answers of each class are overturned, drawn towards the mean rate."""
+    if not classes:
+        return ()
+    count_K, apart_K = np.bincount(chosen_R, minlength=classes), np.bincount(chosen_R, apart_R, minlength=classes)
+    return tuple(((apart_K + PRIOR * apart_R.mean()) / (count_K + PRIOR)).tolist())
+
+
+def _way(
+    candidate: Candidate, steps: Sequence[Step], score_GR: Sequence[Floats], data: EvaluationData, config: SearchConfig
+) -> Way:
+    """Return the path with the thresholds that no other beats in agreement and seconds."""
+    large = steps[-1].answer_RK
+    as_large_SR = [same(s.answer_RK, large, data.regression, data.tolerance).astype(np.float64) for s in steps]
+    best = frontier.frontier(frontier.points(as_large_SR, [step.seconds_R for step in steps], score_GR))
     if len(best) > config.points:
         best = best.chosen(np.unique(np.linspace(0, len(best) - 1, config.points).round().astype(int)))
-    shares = [float((score <= at).mean()) for score, at in zip(score_GR, best.threshold_PG[0], strict=True)]
-    safer = [
-        [_quantile(s, q * share) for s, share in zip(score_GR, shares, strict=True)] for q in np.arange(0, 1, 1 / 16)
-    ]
-    return np.concatenate([safer, best.threshold_PG])
-
-
-def _quantile(score_R: Floats, share: float) -> float:
-    return ALWAYS if share == 0 else float(np.quantile(score_R, share))
-
-
-def _promising(
-    known: Iterable[Proposal], promise: Promise, texts: int, least: float, config: SearchConfig
-) -> list[Proposal]:
-    """Return the cheapest proposals of different paths that would pass with `texts` texts, the cheapest first.
-
-    `least`: the seconds of the large model, below which a proposal must stay.
-    """
-    costs = [(_cheapest(proposal.trial, promise, texts), proposal) for proposal in known]
-    able = [
-        (seconds * handicapped(proposal.candidate, config), proposal) for seconds, proposal in costs if seconds < least
-    ]
-    of_path: dict[tuple[int, ...], Proposal] = {}
-    for _, proposal in sorted(able, key=lambda pair: pair[0]):
-        of_path.setdefault(proposal.candidate.levels, proposal)
-    return list(of_path.values())[: config.looks]
-
-
-def handicapped(candidate: Candidate, config: SearchConfig) -> float:
-    """Return the factor on a proposal's seconds in comparisons: what can be fitted better fits noise, too."""
-    gates = candidate.gates
-    more = any(gate.weights != DOUBT_WEIGHTS for gate in gates) + any(gate.pruning.rule != "none" for gate in gates)
-    return 1 + config.handicap * more
-
-
-def _cheapest(trial: Trial, promise: Promise, texts: int) -> float:
-    """Return the seconds of the cheapest point that would pass; infinity if none does."""
-    return float(trial.seconds_P.min(where=promise.holds(trial, texts), initial=np.inf))
-
-
-def _certified(
-    proposal: Proposal, proving: EvaluationData, large: int, promise: Promise
-) -> tuple[float, Candidate | None]:
-    """Return the cheapest seconds and candidate before the first thresholds that fail; None if they save nothing."""
-    standard = evaluate(Candidate("", (large,), (), 0, 0, 0, ()), proving)
-    trial = run_trial(*_steps_and_scores(proposal.candidate, proving), proposal.trial.threshold_PG, standard.correct_R)
-    holds_P = promise.holds(trial)
-    passed = last_passing(len(holds_P), lambda number: float(holds_P[number]), 1.0)
-    if passed is None:
-        return standard.seconds, None
-    best = int(trial.seconds_P[: passed + 1].argmin())
-    if trial.seconds_P[best] >= standard.seconds:
-        return standard.seconds, None
-    return float(trial.seconds_P[best]), with_thresholds(proposal.candidate, trial.threshold_PG[best])
-
-
-def _steps_and_scores(candidate: Candidate, data: EvaluationData) -> tuple[list[Step], list[Floats]]:
-    """Return the steps over all texts, and the predicted gains [R] after each step but the last."""
-    steps = walk(candidate, data)
-    gates = zip(steps, candidate.gates, strict=False)
-    return steps, [features(step.answer_RK, data.regression) @ np.asarray(gate.weights) for step, gate in gates]
+    return Way(candidate, best.threshold_PG, 1 - best.accuracy_P, best.seconds_P)

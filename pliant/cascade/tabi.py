@@ -19,6 +19,7 @@ from pliant.cascade.evaluate import (
     Evaluation,
     EvaluationData,
     Step,
+    done,
     draws,
     level_step,
     measured,
@@ -128,11 +129,14 @@ class _States:
 
 
 def _states(data: EvaluationData, path: tuple[int, ...], pruning: Pruning, single_steps: Sequence[Step]) -> _States:
-    steps = [single_steps[level] for level in path]
+    steps = [
+        level_step(data, level, path[:place]) if done(data.levels, path[:place], level) else single_steps[level]
+        for place, level in enumerate(path)
+    ]
     if pruning.rule != "none":
         table = table_of(data.levels[path[-2]], pruning)
         steps[-2] = replace(steps[-2], seconds_R=seconds_of(table, steps[-2].length_R))
-        steps[-1] = level_step(data, path[-1], path[-2], pruning)
+        steps[-1] = level_step(data, path[-1], path[:-1], pruning)
     sure_GR = [confidence(step.answer_RK, data.regression) for step in steps[:-1]]
     return _States(path, pruning, steps, sure_GR, draws(len(data.outputs.labels)))
 
