@@ -6,6 +6,7 @@ Texts are those of the champion's test split, of which every level's output is k
 from __future__ import annotations
 
 from argparse import Namespace
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -13,13 +14,15 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from pliant.cascade.artifact import Cascade, Outputs
-from pliant.cascade.knowledge import knowledge
+from pliant.cascade.knowledge import knowledge, numbers
 from pliant.cascade.route import number_of
 from pliant.cascade.scheduler import CascadeScheduler
 from pliant.cascade.simulated import (
+    BY_BAG,
     ReferenceConfig,
     SimulatedCascade,
     capacity,
+    play,
     reference_load,
     walks,
 )
@@ -31,8 +34,7 @@ from pliant.flows.champions import load_champions
 from pliant.flows.release import open_registry
 from pliant.protocol import Request
 from pliant.registry.store import FolderStore
-from pliant.report import Report, report
-from pliant.simulator import simulate
+from pliant.report import Report, summarise
 from pliant.workload import ReferenceLoad
 
 MOST_REQUESTS = 200_000
@@ -70,8 +72,8 @@ def run(args: Namespace) -> None:
             requests = [replace(request, setting=number) for request in load.requests]
             rng = np.random.default_rng(args.seed)
             device = SimulatedCascade(known, walked, requests, load.rows, rng, jitter=0.05)
-            journal = simulate(CascadeScheduler(known, args.workers), requests, device)
-            table.add_row(*_row(cascade, number, report(journal)))
+            seen = play(CascadeScheduler(known, args.workers), known, walked, requests, load.rows, device)
+            table.add_row(*_row(cascade, number, summarise(seen)))
         Console(emoji=False).print(table)
 
 
@@ -97,7 +99,11 @@ def _load(load: str, cascade: Cascade, outputs: Outputs, throughput: float, seed
 
 def _row(cascade: Cascade, number: int, result: Report) -> tuple[str, ...]:
     answered = max(1, sum(result.settings.values()))
-    names = [level.name for level in cascade.levels]
+    level_of = {number: level for (_, level, _), number in numbers([cascade]).items()}
+    given = Counter[str]()
+    for model, count in result.settings.items():
+        level = cascade.candidates[number].levels[0] if model == BY_BAG else level_of[model]
+        given[cascade.levels[level].name] += count
     return (
         cascade.candidates[number].name,
         str(result.requests),
@@ -106,6 +112,6 @@ def _row(cascade: Cascade, number: int, result: Report) -> tuple[str, ...]:
         f"{result.accuracy:.3f}",
         f"{1e3 * result.p50:.1f}",
         f"{1e3 * result.p99:.1f}",
-        " ".join(f"{names[model]}:{count / answered:.0%}" for model, count in result.settings.items()),
+        " ".join(f"{name}:{count / answered:.0%}" for name, count in given.items()),
         ", ".join(f"{reason}: {count}" for reason, count in result.drops.items()) or "-",
     )

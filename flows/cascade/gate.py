@@ -18,13 +18,12 @@ from pliant.cascade.artifact import Cascade, Outputs
 from pliant.cascade.evaluate import EvaluationData, evaluate, with_test_accuracy
 from pliant.cascade.knowledge import knowledge
 from pliant.cascade.scheduler import CascadeScheduler
-from pliant.cascade.simulated import ReferenceConfig, SimulatedCascade, capacity, reference_load, walks
+from pliant.cascade.simulated import ReferenceConfig, SimulatedCascade, capacity, play, reference_load, walks
 from pliant.errors import ArtifactError
 from pliant.flows.cascade.config import GateConfig
 from pliant.flows.gate import FIRST, Judged, judged, rejection
 from pliant.progress import Progress, silent
-from pliant.report import Report, report
-from pliant.simulator import simulate
+from pliant.report import Report, summarise
 
 JITTER = 0.05  # standard deviation of a simulated duration's logarithm
 
@@ -138,7 +137,7 @@ def replay(side: EvaluatedCascade, capacity: float, seed: int, reference: Refere
     lengths = test.levels[cascade.candidates[0].levels[0]].length.tolist()
     load = reference_load({cascade.task: lengths}, capacity, seed, reference)
     device = SimulatedCascade(known, walked, load.requests, load.rows, np.random.default_rng(seed), JITTER)
-    return report(simulate(CascadeScheduler(known), load.requests, device))
+    return summarise(play(CascadeScheduler(known), known, walked, load.requests, load.rows, device))
 
 
 def _less_accurate(new: Side, old: Side, config: GateConfig) -> str:
@@ -182,7 +181,7 @@ def _measured_alike(champion: EvaluatedCascade, challenger: EvaluatedCascade) ->
     if not same or (old.device, old.precision) != (new.device, new.precision):
         return champion
     levels = tuple(
-        replace(level, latency=newer.latency, importance=newer.importance)
+        replace(level, latency=newer.latency, importance=newer.importance, resumed=newer.resumed)
         for level, newer in zip(old.levels, new.levels, strict=True)
     )
     return replace(champion, cascade=replace(old, levels=levels))

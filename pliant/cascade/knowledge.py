@@ -52,7 +52,7 @@ class Knowledge:
                 raise InputError(f"workers of model {number}", model.workers, f"some of 0 to {workers - 1}")
         for task, paths in self.tasks.items():
             for path in paths:
-                if not path.models or not all(0 <= m < len(self.models) for m in path.models):
+                if not all(0 <= m < len(self.models) for m in path.models):
                     raise InputError(f"models of {task}", path.models, f"some of 0 to {len(self.models) - 1}")
 
 

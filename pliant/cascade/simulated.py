@@ -18,10 +18,15 @@ from pliant.cascade.artifact import Cascade, Outputs
 from pliant.cascade.choice import BatchTimes
 from pliant.cascade.evaluate import EvaluationData, Step, settle, walk
 from pliant.cascade.knowledge import Knowledge
+from pliant.cascade.scheduler import CascadeScheduler
 from pliant.protocol import Failed, Finished, Launch, Request, Result
+from pliant.report import Observation, observations
+from pliant.simulator import simulate
 from pliant.workload import ReferenceLoad, RequestKind, requests
 
 RESTART = 1.0  # seconds
+TINY = 1e-6  # the least seconds of a request
+BY_BAG = -1  # setting of an answer that no launch gave
 
 Walks = tuple[tuple[Step, ...], ...]
 """For each candidate of a task its steps, each over all texts."""
@@ -36,18 +41,20 @@ def walks(cascade: Cascade, outputs: Outputs) -> Walks:
 def capacity(knowledge: Knowledge, walked: Mapping[str, Walks]) -> float:
     """Return the requests a second of one device with the first candidates, each text in a batch of the best size.
 
-    `walked`: task -> what `walks` gives. All tasks get the same share of the requests.
+    `walked`: task -> what `walks` gives. All tasks get the same share of the requests. No device runs a bag, but it takes
+    its time as well: one request after the other.
     """
-    means = []
+    device, host = [0.0], [TINY]
     for task, candidates in walked.items():
         steps, path = candidates[0], knowledge.tasks[task][0]
-        ran_R = settle(steps).steps_R
+        ran_R, before = settle(steps).steps_R, len(steps) - len(path.models)
         seconds = (
-            _least(BatchTimes(knowledge.models[model].latency), step.length_R[ran_R > place])
-            for place, (model, step) in enumerate(zip(path.models, steps, strict=True))
+            _least(BatchTimes(knowledge.models[model].latency), steps[before + place].length_R[ran_R > before + place])
+            for place, model in enumerate(path.models)
         )
-        means.append(sum(seconds) / len(ran_R))
-    return len(means) / sum(means)
+        device.append(sum(seconds) / len(ran_R))
+        host.append(float(steps[0].seconds_R.mean()) if before else 0.0)
+    return len(walked) / max(sum(device), sum(host))
 
 
 def _least(times: BatchTimes, length_R: np.typing.NDArray[np.integer]) -> float:
@@ -86,8 +93,11 @@ class SimulatedCascade:
     def _at(self, id: int, model: int) -> tuple[tuple[Step, ...], int]:
         """Return the steps of a request from this model on, and the row of its text."""
         request, row = self._texts[id]
-        place = self._knowledge.tasks[request.task][request.setting].models.index(model)
-        return self._walked[request.task][request.setting][place:], row
+        steps, models = (
+            self._walked[request.task][request.setting],
+            self._knowledge.tasks[request.task][request.setting].models,
+        )
+        return steps[len(steps) - len(models) + models.index(model) :], row
 
     def _result(self, id: int, model: int) -> Result:
         (step, *following), row = self._at(id, model)
@@ -95,6 +105,41 @@ class SimulatedCascade:
         if np.isnan(gain) or not following:
             return Result(id, bool(step.correct_R[row]))
         return Result(id, bool(step.correct_R[row]), gain, int(following[0].length_R[row]))
+
+
+def play(
+    scheduler: CascadeScheduler,
+    knowledge: Knowledge,
+    walked: Mapping[str, Walks],
+    requests: Sequence[Request],
+    rows: Sequence[int],
+    device: SimulatedCascade,
+) -> list[Observation]:
+    """Return what became of each request, in order: a bag answers at once, and where its answer is all that there is.
+
+    `rows`: the text of each request, in its task. An answer of a bag has the setting `BY_BAG`.
+    """
+    fates: dict[int, Observation] = {}
+    onward, early = [], {}
+    for request, row in zip(requests, rows, strict=True):
+        steps = walked[request.task][request.setting]
+        if len(steps) == len(knowledge.tasks[request.task][request.setting].models):
+            onward.append(request)
+            continue
+        gain, right = float(steps[0].gain_R[row]), bool(steps[0].correct_R[row])
+        early[request.id] = request, right
+        if np.isnan(gain):
+            fates[request.id] = Observation(request, request.arrival, right, BY_BAG)
+        else:
+            onward.append(replace(request, utility=request.utility * gain, length=int(steps[1].length_R[row])))
+    journal = simulate(scheduler, onward, device)
+    for seen in observations(journal):
+        request, right = early.get(seen.request.id, (seen.request, None))
+        if seen.dropped and right is not None:
+            fates[request.id] = Observation(request, request.deadline, right, BY_BAG)
+        else:
+            fates[request.id] = replace(seen, request=request)
+    return [fates[request.id] for request in requests]
 
 
 @dataclass(frozen=True, slots=True)
