@@ -99,13 +99,13 @@ def run_all(
             shortened += [(number, pruning, *_shortened(each, texts, pruning)) for pruning in config.prunings]
     whole = []
     for number, level in enumerate(levels):
-        if isinstance(level, Exit):
+        if isinstance(level, Bag):
+            whole.append(LevelOutputs(*_bag_outputs(level, texts)))
+        elif isinstance(level, Exit):
             trunk = next(each for each in run.values() if each.classifier is trunks[level.large])
             whole.append(LevelOutputs(*trunk.exit_outputs(level, texts)))
         else:
-            whole.append(
-                LevelOutputs(*(_bag_outputs(level, texts) if isinstance(level, Bag) else run[number].outputs(texts)))
-            )
+            whole.append(LevelOutputs(*run[number].outputs(texts)))
     labels, names = data.labels[index].astype(np.float64), tuple(level.name for level in levels)
     precision = config.execution.precision
     return Outputs(
