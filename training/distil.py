@@ -1,0 +1,308 @@
+"""Distils the small levels of a cascade from its large model: a bag of token n-grams, and heads on the large model's layers.
+
+Both learn the large model's logits on texts whose labels need not be known, and a little from the labels that are. They
+train on one core in seconds, as the bag has a row for each n-gram and nothing else, and a head reads features that its
+trunk has computed once. Knows no trunk, no tokenizer, no data set.
+
+Shape suffixes: R texts, B batch, K outputs (classes, or 1 in a regression), G n-grams, D width of the trunk.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, kl_div, log_softmax, mse_loss, softmax
+
+from pliant.cascade.artifact import Bag, Exit
+from pliant.cascade.bag import Tokens, grams
+from pliant.errors import InputError
+from pliant.models.artifact import Classifier
+from pliant.progress import Progress, silent
+from pliant.training.classifier import schedule
+
+DEEP = 12
+"""Layers from which on a model gets two exits."""
+WARMUP = 0.1  # share of all steps
+Index = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class DistilConfig:
+    """How the small levels are distilled. Raises `InputError` for values outside their limits."""
+
+    bag: bool = True  # whether there is a bag
+    exits: tuple[int, ...] | None = None  # after how many layers there are heads; None: chosen by the model's depth
+    weight: float = 0.3  # of a known label, against 1 for the large model's logits
+    temperature: float = 2.0  # by which both models' logits are divided where they are compared
+    batch: int = 64  # texts
+    width: int = 96  # of the bag
+    bag_epochs: int = 12
+    bag_rate: float = 0.01
+    dropout: float = 0.15  # share of n-grams that a text is read without
+    hidden: int = 384  # width of a head
+    exit_epochs: int = 16
+    exit_rate: float = 1.5e-3
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        exits = self.exits or ()
+        if list(exits) != sorted({layers for layers in exits if layers > 0}):
+            raise InputError("exits", self.exits, "numbers of layers from 1 on, ascending")
+        if not 0 <= self.dropout < 1:
+            raise InputError("dropout", self.dropout, "from 0 to below 1")
+        if not 0 <= self.weight < math.inf:
+            raise InputError("weight", self.weight, "a finite number from 0 on")
+        for key in ("batch", "width", "bag_epochs", "hidden", "exit_epochs"):
+            if getattr(self, key) < 1:
+                raise InputError(key, getattr(self, key), "at least 1")
+        for key in ("temperature", "bag_rate", "exit_rate"):
+            if not 0 < getattr(self, key) < math.inf:
+                raise InputError(key, getattr(self, key), "a finite number above 0")
+
+
+def exit_layers(layers: int, config: DistilConfig) -> tuple[int, ...]:
+    """Return after how many of a model's `layers` there are exits. Raises `InputError` for one at or beyond the last.
+
+    Unless the settings say it: after the first layer; after an eighth and a third of a deep model's; none of a single one.
+    """
+    if config.exits is None:
+        chosen = (round(layers / 8), round(layers / 3)) if layers >= DEEP else (1,)
+        return chosen if layers > 1 else ()
+    if config.exits and config.exits[-1] >= layers:
+        raise InputError("exits", config.exits[-1], f"below the layers of the large model, {layers}")
+    return config.exits
+
+
+def train_bag(
+    config: DistilConfig,
+    large: Classifier,
+    large_digest: str,
+    name: str,
+    texts_fingerprint: str,
+    readings: Sequence[Tokens],
+    target_RK: NDArray[np.floating[Any]],
+    label_R: NDArray[np.float64],
+    progress: Progress = silent,
+) -> Bag:
+    """Return the bag that answers as the large model does on these texts, of which it knows the n-grams.
+
+    `readings`: the texts' tokens as the large model reads them; `target_RK`: its logits, or its values [R, 1]; `label_R`:
+    the number of the class, or the value; NaN: not known. The same seed gives the same bag on one thread. Raises
+    `InputError` for targets that are not finite.
+    """
+    goal = _Goal.of(config, target_RK, label_R, regression=not large.classes)
+    known_G, texts = _texts([grams(*reading) for reading in readings])
+    torch.manual_seed(config.seed)
+    table = nn.EmbeddingBag(max(1, len(known_G)), config.width, mode="mean", sparse=True)
+    nn.init.normal_(table.weight, std=0.1)
+    head = nn.Linear(config.width, goal.outputs)
+    rng = np.random.default_rng(config.seed)
+
+    def batches() -> Iterator[tuple[Index, Tensor]]:
+        order = rng.permutation(len(readings))
+        flat, ends = texts.drawn(order, config.dropout, rng)
+        for at in range(0, len(order), config.batch):
+            rows = order[at : at + config.batch]
+            start_B = ends[at : at + len(rows)]
+            stop = ends[at + len(rows)]
+            inputs = torch.from_numpy(flat[start_B[0] : stop]), torch.from_numpy(start_B - start_B[0])
+            yield rows, head(table(*inputs))
+
+    optimizers = (
+        torch.optim.SparseAdam(table.parameters(), lr=config.bag_rate),
+        torch.optim.Adam(head.parameters(), lr=config.bag_rate / 2),
+    )
+    _train(optimizers, goal, batches, config.bag_epochs, math.ceil(len(readings) / config.batch), progress)
+    out, bias = goal.restored(head)
+    return Bag(
+        name,
+        large.task,
+        large.classes,
+        large_digest,
+        large.tokenizer,
+        large.max_length,
+        texts_fingerprint,
+        known_G,
+        _array(table.weight)[: len(known_G)],
+        out,
+        bias,
+    )
+
+
+def train_exit(
+    config: DistilConfig,
+    large: Classifier,
+    large_digest: str,
+    name: str,
+    layers: int,
+    texts_fingerprint: str,
+    feature_RD: NDArray[np.floating[Any]],
+    target_RK: NDArray[np.floating[Any]],
+    label_R: NDArray[np.float64],
+    progress: Progress = silent,
+) -> Exit:
+    """Return the head on the large model's first `layers` that answers as the whole of it does on these texts.
+
+    `feature_RD` [R, 2 D]: the mean and then the maximum over a text's tokens of what these layers give. The rest is as
+    for `train_bag`. Raises `InputError` for targets or features that are not finite.
+    """
+    goal = _Goal.of(config, target_RK, label_R, regression=not large.classes)
+    if not np.isfinite(feature_RD).all():
+        raise InputError("features", "not a number", "finite for every text")
+    torch.manual_seed(config.seed)
+    mean_D, deviation_D = feature_RD.mean(0, dtype=np.float64), feature_RD.std(0, dtype=np.float64) + 1e-3
+    standard_RD = torch.from_numpy(((feature_RD - mean_D) / deviation_D).astype(np.float32))
+    into, out = nn.Linear(standard_RD.shape[1], config.hidden), nn.Linear(config.hidden, goal.outputs)
+    head = nn.Sequential(nn.Dropout(0.1), into, nn.GELU(), nn.Dropout(0.3), out)
+    rng = np.random.default_rng(config.seed)
+
+    def batches() -> Iterator[tuple[Index, Tensor]]:
+        order = rng.permutation(len(standard_RD))
+        for at in range(0, len(order), config.batch):
+            rows = order[at : at + config.batch]
+            yield rows, head(standard_RD[rows])
+
+    optimizers = (torch.optim.AdamW(head.parameters(), lr=config.exit_rate, weight_decay=0.02, fused=True),)
+    _train(optimizers, goal, batches, config.exit_epochs, math.ceil(len(standard_RD) / config.batch), progress)
+    scaled = _array(into.weight) / deviation_D
+    return Exit(
+        name,
+        large.task,
+        large.classes,
+        large_digest,
+        layers,
+        texts_fingerprint,
+        scaled.astype(np.float32),
+        (_array(into.bias) - scaled @ mean_D).astype(np.float32),
+        *goal.restored(out),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Goal:
+    """What is learnt: the large model's outputs, and labels. Those of a regression are standardised."""
+
+    config: DistilConfig
+    target_RK: Tensor
+    label_R: Tensor
+    standard: tuple[float, float]  # mean and deviation
+    regression: bool
+
+    @staticmethod
+    def of(config: DistilConfig, target_RK: NDArray[Any], label_R: NDArray[np.float64], regression: bool) -> _Goal:
+        """Return the goal. Raises `InputError` for targets that are not finite."""
+        if not len(target_RK):
+            raise InputError("texts", "none", "at least one to learn from")
+        if not np.isfinite(target_RK).all():
+            raise InputError("logits of the large model", "not a number", "finite for every text")
+        standard = (float(target_RK.mean()), float(target_RK.std()) or 1.0) if regression else (0.0, 1.0)
+        target, label = ((values - standard[0]) / standard[1] for values in (target_RK, label_R))
+        return _Goal(config, torch.tensor(target).float(), torch.tensor(label).float(), standard, regression)
+
+    @property
+    def outputs(self) -> int:
+        return self.target_RK.shape[1]
+
+    def loss(self, output_BK: Tensor, rows: Index) -> Tensor:
+        """Return the mean loss of these rows: every label counts alike, however many are known."""
+        target_BK, label_B = self.target_RK[rows], self.label_R[rows]
+        known = ~label_B.isnan()
+        if self.regression:
+            own = mse_loss(output_BK, target_BK)
+            labelled = mse_loss(output_BK[known, 0], label_B[known], reduction="sum")
+        else:
+            degrees = self.config.temperature
+            soft = log_softmax(output_BK / degrees, 1), softmax(target_BK / degrees, 1)
+            own = degrees**2 * kl_div(*soft, reduction="batchmean")
+            labelled = cross_entropy(output_BK[known], label_B[known].long(), reduction="sum")
+        return own + self.config.weight * labelled / len(rows)
+
+    def restored(self, last: nn.Linear) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Return the weight and the bias of the last layer, which give outputs that are not standardised."""
+        mean, deviation = self.standard
+        return _array(last.weight) * np.float32(deviation), _array(last.bias) * np.float32(deviation) + np.float32(mean)
+
+
+@dataclass(frozen=True, slots=True)
+class _Texts:
+    """The places of texts' n-grams in the table, one text after the other; text r ends where r + 1 begins."""
+
+    flat: Index
+    start: Index  # [R + 1]
+
+    def drawn(self, order: Index, dropout: float, rng: np.random.Generator) -> tuple[Index, Index]:
+        """Return texts in this order, without a random share of their n-grams: these, and where each text begins."""
+        count_R = np.diff(self.start)[order]
+        end_R = np.cumsum(count_R)
+        kept = rng.random(len(self.flat)) >= dropout
+        flat = self.flat[np.arange(len(self.flat)) + np.repeat(self.start[:-1][order] - end_R + count_R, count_R)]
+        before = np.concatenate([[0], np.cumsum(kept)])
+        return flat[kept], before[np.concatenate([[0], end_R])]
+
+
+def _texts(grams_R: Sequence[NDArray[np.int32]]) -> tuple[NDArray[np.int32], _Texts]:
+    """Return [G] the n-grams that a bag knows, ascending, and the texts by them.
+
+    These are the ones of several texts, as of one text alone a bag would only learn it by heart; and not those that every
+    text has equally often, such as the mark that it begins with, as they say nothing.
+    """
+    distinct, place_L, count_L = _counted(grams_R)
+    texts_G = np.bincount(place_L)
+    least_G, most_G = np.full(len(distinct), np.inf), np.zeros(len(distinct))
+    np.minimum.at(least_G, place_L, count_L)
+    np.maximum.at(most_G, place_L, count_L)
+    known_G = distinct[(texts_G > 1) & ((texts_G < len(grams_R)) | (least_G < most_G))]
+    places = []
+    for number_M in grams_R:
+        place_M = np.searchsorted(known_G, number_M)
+        inside = place_M < len(known_G)
+        place_M, number_M = place_M[inside], number_M[inside]
+        places.append(place_M[known_G[place_M] == number_M])
+    start = np.cumsum([0, *map(len, places)], dtype=np.int64)
+    return known_G, _Texts(np.concatenate(places).astype(np.int64), start)
+
+
+def _counted(grams_R: Sequence[NDArray[np.int32]]) -> tuple[NDArray[np.int32], Index, Index]:
+    """Return [G] the distinct n-grams, and for every text and each of its own the place among these, and how often."""
+    parts = [np.unique(each, return_counts=True) for each in grams_R]
+    distinct, place_L = np.unique(np.concatenate([own for own, _ in parts]), return_inverse=True)
+    return distinct, place_L, np.concatenate([count for _, count in parts])
+
+
+def _train(
+    optimizers: Sequence[torch.optim.Optimizer],
+    goal: _Goal,
+    batches: Callable[[], Iterator[tuple[Index, Tensor]]],
+    epochs: int,
+    batches_each: int,
+    progress: Progress,
+) -> None:
+    """Train for so many epochs; `batches` yields those of one epoch, each by its rows and outputs."""
+    steps, done = epochs * batches_each, 0
+    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+    peaks = [group["lr"] for group in groups]
+    for _ in range(epochs):
+        for rows, output_BK in batches():
+            share = schedule(done, steps, WARMUP)
+            for group, peak in zip(groups, peaks, strict=True):
+                group["lr"] = peak * share
+            loss = goal.loss(output_BK, rows)
+            for optimizer in optimizers:
+                optimizer.zero_grad()
+            loss.backward()
+            for optimizer in optimizers:
+                optimizer.step()
+            done += 1
+            progress(done, steps)
+
+
+def _array(values: Tensor) -> NDArray[np.float32]:
+    array: NDArray[np.float32] = values.detach().numpy()
+    return array
