@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
@@ -20,7 +21,8 @@ from pliant.profiling.cascade.latency import LatencyConfig
 from pliant.profiling.cascade.outputs import OutputsConfig
 from pliant.settings import Fraction
 from pliant.training.classifier import ClassifierConfig
-from pliant.training.starts import LARGE, SMALL, ScratchConfig
+from pliant.training.distil import DistilConfig
+from pliant.training.starts import LARGE, ScratchConfig
 from pliant.training.text_data import Shares
 from pliant.training.texts import Columns
 
@@ -36,6 +38,10 @@ class LevelConfig:
 
     def __post_init__(self) -> None:
         config.check_name("name of a level", self.name)
+        if re.fullmatch(r"bag|exit\d+", self.name):
+            raise InputError(
+                "name of a level", self.name, "another than those of distilled levels, bag and exit1, exit2, ..."
+            )
         scheme, _, rest = self.start.partition(":")
         if self.start != "scratch" and (scheme not in ("path", "hub") or not rest):
             raise InputError(f"start of level {self.name}", self.start, "scratch, path:FOLDER or hub:NAME")
@@ -46,11 +52,16 @@ class LevelConfig:
 
 @dataclass(frozen=True, slots=True)
 class TaskConfig:
-    """`data`: docstrings:TASK, parquet:PATH, csv:PATH, json:PATH or hub:NAME (see training/texts.py). `name` renames it."""
+    """`data`: docstrings:TASK, parquet:PATH, csv:PATH, json:PATH or hub:NAME (see training/texts.py). `name` renames it.
+
+    `unlabelled`: further texts of its kind, from which the small levels learn what the large model says: parquet:PATH,
+    csv:PATH or json:PATH with the same columns, of which labels are not read.
+    """
 
     data: str = "docstrings:package"
     name: str | None = None
     columns: Columns = field(default_factory=Columns)  # of a table
+    unlabelled: str | None = None
     limit: int | None = None  # texts, for a first try on large data
     shares: Shares = field(default_factory=Shares)
     levels: tuple[LevelConfig, ...] = ()  # in place of the flow's
@@ -81,7 +92,6 @@ class LearnConfig:
 
 
 LEVELS = (
-    LevelConfig("small", scratch=SMALL, classifier=ClassifierConfig(epochs=2, rate=3e-3, head_rate=3e-3)),
     LevelConfig(
         "large", scratch=LARGE, classifier=ClassifierConfig(epochs=2, rate=2e-3, head_rate=2e-3, smoothing=0.1)
     ),
@@ -92,13 +102,15 @@ FINE_TUNING = ClassifierConfig(epochs=16, batch=16, rate=2e-4, head_rate=2e-3)
 
 @dataclass(frozen=True, slots=True)
 class CascadeFlowConfig(config.FlowConfig):
-    """`levels`: of every task that names none of its own, ascending in size. `feedback`: the labels to learn from, if any.
+    """`levels`: the classifiers of every task that names none of its own, ascending in size; the last is the large model.
 
-    Where no levels are named, those of tasks with data of your own start from a pretrained model if one can be had.
+    From that a bag of n-grams and exits on its layers are distilled (`distil`). `feedback`: the labels to learn from, if
+    any. Where no levels are named, that of tasks with data of your own starts from a pretrained model if one can be had.
     """
 
     tasks: tuple[TaskConfig, ...] = (TaskConfig(),)
     levels: tuple[LevelConfig, ...] = LEVELS
+    distil: DistilConfig = field(default_factory=DistilConfig)
     arithmetic: ArithmeticConfig = field(default_factory=ArithmeticConfig)
     outputs: OutputsConfig = field(default_factory=OutputsConfig)
     latency: LatencyConfig = field(default_factory=LatencyConfig)
@@ -127,7 +139,9 @@ def sizes(config: CascadeFlowConfig) -> str:
         else f"{level.name} ({level.start})"
         for level in used
     )
-    return f"{', '.join(task.data for task in config.tasks)} with the levels {levels}"
+    distilled = ", a bag of n-grams distilled from it" if config.distil.bag else ""
+    exits = "" if config.distil.exits == () else ", and exits on its layers"
+    return f"{', '.join(task.data for task in config.tasks)} with {levels}{distilled}{exits}"
 
 
 def read(source: config.Source = None, overrides: Mapping[str, Any] | None = None) -> CascadeFlowConfig:
@@ -144,9 +158,7 @@ def read(source: config.Source = None, overrides: Mapping[str, Any] | None = Non
         flow_config = replace(flow_config, tasks=tuple(replace(task, limit=limit) for task in flow_config.tasks))
     own = [task for task in flow_config.tasks if not (task.levels or is_embedded(task.data))]
     if own and flow_config.levels == LEVELS and (address := pretrained()):
-        # The first two layers of a pretrained model, and the whole of it.
-        small = LevelConfig("small", address, classifier=replace(FINE_TUNING, layers=2))
-        levels = small, LevelConfig("large", address, classifier=FINE_TUNING)
+        levels = (LevelConfig("large", address, classifier=FINE_TUNING),)
         tasks = tuple(replace(task, levels=levels) if task in own else task for task in flow_config.tasks)
         flow_config = replace(flow_config, tasks=tasks)
     for task in flow_config.tasks:

@@ -16,7 +16,7 @@ from pliant.flows.cascade import feedback, publish
 from pliant.flows.cascade.champions import outputs_on_test, store_classifiers
 from pliant.flows.cascade.config import CascadeFlowConfig
 from pliant.flows.cascade.gate import EvaluatedCascade, judge
-from pliant.flows.cascade.stages import TaskData, TaskResults, in_precision, load_data, pool, run_task
+from pliant.flows.cascade.stages import TaskData, TaskResults, in_precision, load_data, load_unlabelled, pool, run_task
 from pliant.flows.champions import Champion, load_champions
 from pliant.flows.gate import to_markdown
 from pliant.flows.pipeline import Compared, Pipeline, Shown, Verdicts
@@ -43,7 +43,7 @@ class CascadePipeline(Pipeline[CascadeFlowConfig, TaskData, TaskResults, Evaluat
         loaded = load_data(config)
         progress(1, 1)
         pairs = zip(config.tasks, loaded, strict=True)
-        return [TaskData(config.levels_of(task), data, task.data) for task, data in pairs]
+        return [TaskData(config.levels_of(task), data, task.data, load_unlabelled(task, data)) for task, data in pairs]
 
     def make(self, unit: TaskData) -> TaskResults:
         return run_task(self.run, self.config, unit)

@@ -1,47 +1,58 @@
-"""The stages of the cascade flow: levels -> outputs -> latencies -> plan, per task. Knows no Prefect and no MLflow.
+"""The stages of the cascade flow, per task: classifiers -> bag and exits, distilled -> outputs -> latencies -> plan.
 
-Labelled answers of a service, where the settings name them, take the place of old texts (flows/cascade/feedback.py).
+Labelled answers of a service, where the settings name them, take the place of old texts (flows/cascade/feedback.py). Knows
+no Prefect and no MLflow.
 
-Shape suffixes: R texts.
+Shape suffixes: R texts, K outputs, L layers after which there are exits, D width of the large model.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
+from pliant.cascade.trunk import check_cuts, depth
 
 import pliant.cascade.evaluate
 import pliant.cascade.plan
-import pliant.profiling.cascade.latency
 import pliant.profiling.cascade.outputs
 import pliant.training.classifier
+import pliant.training.distil
 import pliant.training.linear
 import pliant.training.loading
 import pliant.training.starts
 import pliant.training.texts
-from pliant.cascade.artifact import Cascade, Outputs
-from pliant.cascade.plan import tolerance_of
+from pliant.cascade.artifact import BAG, Bag, Cascade, Exit, Level, Outputs, Resumed, kind_of
+from pliant.cascade.plan import Measured, tolerance_of
+from pliant.cascade.runtime import CascadeRuntime, Part, Payload
 from pliant.device import device_class, threads
 from pliant.errors import ArtifactError, InputError
 from pliant.flows.arithmetic import chosen, half_of
 from pliant.flows.cascade import feedback
-from pliant.flows.cascade.config import CascadeFlowConfig, LevelConfig
+from pliant.flows.cascade.config import CascadeFlowConfig, LevelConfig, TaskConfig
 from pliant.flows.config import check_distinct, check_name, configured_class
 from pliant.flows.progress import tell
 from pliant.flows.stage import Notes, Run, Stage, StageResult, contents
 from pliant.latency import LatencyTable
 from pliant.models.artifact import Classifier
+from pliant.models.text import Reader
+from pliant.profiling.cascade.latency import profile
+from pliant.profiling.cascade.outputs import Text
 from pliant.progress import Progress, share
+from pliant.training import groups
+from pliant.training.distil import exit_layers
 from pliant.training.linear import LinearComparison
 from pliant.training.text_data import TextData
 
 SPLITS = ("profiling", "test")
+LARGE_SAYS = 64  # texts that the large model reads at once, for the small levels to learn from
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +60,25 @@ class Latencies:
     """A stage's result alone: what the plan and the published cascade take over."""
 
     KIND: ClassVar[str] = "cascade-latencies"
-    SCHEMA: ClassVar[int] = 1
+    SCHEMA: ClassVar[int] = 2
 
     device: str  # device class
-    plain: tuple[LatencyTable, ...]  # one a level
-    importance: tuple[LatencyTable | None, ...]
+    levels: tuple[Measured, ...]
     precision: str = "float32"  # in which they were measured
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """A stage's result alone: what the large model says of all texts that train, and what exits on its layers would read."""
+
+    KIND: ClassVar[str] = "cascade-lesson"
+    SCHEMA: ClassVar[int] = 1
+
+    layers: tuple[int, ...]  # after which there are exits
+    logits: NDArray[np.float32]  # [R, K]
+    features: NDArray[np.float32]  # [L, R, 2 D]
+    labels: NDArray[np.float64]  # [R] NaN: not known
+    data: str  # fingerprint of the texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +96,15 @@ class TaskData:
     levels: tuple[LevelConfig, ...]
     data: TextData
     address: str
+    unlabelled: tuple[Text, ...] = ()
 
     @property
     def name(self) -> str:
         return self.data.name
 
 
-Levels = Mapping[str, StageResult[Classifier]]
-"""What was trained, by name, ascending in size."""
+Levels = Mapping[str, StageResult[Any]]
+"""What was trained, by name: bag and exits, then classifiers, ascending in size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +145,17 @@ def load_data(config: CascadeFlowConfig) -> list[TextData]:
     return loaded
 
 
+def load_unlabelled(task: TaskConfig, data: TextData) -> tuple[Text, ...]:
+    """Return the task's texts without labels, but for those that the data set holds out. Raises `InputError`."""
+    if task.unlabelled is None:
+        return ()
+    texts = pliant.training.texts.load_texts(task.unlabelled, task.columns, data.second is not None)
+    held = {groups.key(*text) for rows in (data.split.profiling, data.split.test) for text in data.texts(rows)}
+    left = tuple(text for text in texts if groups.key(*text) not in held)
+    tell(f"texts without labels of {data.name}", f"{len(left):,} of {len(texts):,}; the others are held out")
+    return left
+
+
 def make_level(
     config: CascadeFlowConfig, level: LevelConfig, data: TextData, progress: Progress
 ) -> tuple[Classifier, Notes]:
@@ -138,16 +174,96 @@ def make_level(
     return classifier, {"seconds": seconds, "parameters": parameters, "curves": asdict(curves)}
 
 
+def make_lesson(
+    config: CascadeFlowConfig,
+    data: TextData,
+    unlabelled: Sequence[Text],
+    large: StageResult[Classifier],
+    progress: Progress,
+) -> tuple[Lesson, Notes]:
+    """Let the large model read all texts that it was trained on, and those without labels."""
+    classifier = large.load()
+    texts = [*data.texts(data.split.fit), *unlabelled]
+    labels = np.concatenate([data.labels[data.split.fit].astype(np.float64), np.full(len(unlabelled), np.nan)])
+    runtime, notes, chosen = (
+        CascadeRuntime({0: classifier}, config.device),
+        {},
+        exit_layers(depth(classifier), config.distil),
+    )
+    try:
+        check_cuts(classifier, chosen)
+    except ArtifactError as error:  # of a family that cannot be cut behind a layer
+        tell(f"exits of {data.name}", str(error))
+        chosen, notes = (), {"exits": str(error)}
+    readings = readings_of(classifier, texts)
+    order = sorted(range(len(texts)), key=lambda row: len(readings[row][0]))
+    logits, features = [np.empty(0, np.float32)] * len(texts), [np.empty(0, np.float32)] * len(texts)
+    with threads(config.threads):
+        for at in range(0, len(order), LARGE_SAYS):
+            rows = order[at : at + LARGE_SAYS]
+            for row, said, read in zip(rows, *runtime.hidden(0, [readings[row] for row in rows], chosen), strict=True):
+                logits[row], features[row] = said, read
+            progress(at + len(rows), len(order))
+    mark = hashlib.sha256(repr((data.fingerprint, list(unlabelled))).encode()).hexdigest()
+    feature_LRD = np.stack(features, axis=1) if chosen else np.empty((0, len(texts), 0), np.float32)
+    return Lesson(chosen, np.stack(logits), feature_LRD, labels, f"sha256:{mark}"), notes
+
+
+def make_bag(
+    config: CascadeFlowConfig,
+    data: TextData,
+    unlabelled: Sequence[Text],
+    large: StageResult[Classifier],
+    lesson: StageResult[Lesson],
+    progress: Progress,
+) -> tuple[Bag, Notes]:
+    """Distil a bag of n-grams."""
+    began, classifier, learnt = time.monotonic(), large.load(), lesson.load()
+    readings = readings_of(classifier, [*data.texts(data.split.fit), *unlabelled])
+    with threads(1):  # many small steps
+        bag = pliant.training.distil.train_bag(
+            *(config.distil, classifier, large.digest, "bag", learnt.data),
+            *(readings, learnt.logits, learnt.labels, progress),
+        )
+    return bag, {"seconds": time.monotonic() - began, "texts": len(readings)}
+
+
+def make_exit(
+    config: CascadeFlowConfig,
+    data: TextData,
+    large: StageResult[Classifier],
+    lesson: StageResult[Lesson],
+    layers: int,
+    progress: Progress,
+) -> tuple[Exit, Notes]:
+    """Distil the head on the large model's first layers."""
+    del data  # which names the stage
+    began, learnt = time.monotonic(), lesson.load()
+    with threads(1):
+        head = pliant.training.distil.train_exit(
+            *(config.distil, large.load(), large.digest, f"exit{layers}", layers, learnt.data),
+            *(learnt.features[learnt.layers.index(layers)], learnt.logits, learnt.labels, progress),
+        )
+    return head, {"seconds": time.monotonic() - began, "texts": len(learnt.logits)}
+
+
+def readings_of(classifier: Classifier, texts: Sequence[Text]) -> list[Payload]:
+    """Return the texts as the classifier reads them."""
+    reader = Reader(classifier.tokenizer, classifier.max_length)
+    readings = [reader.read(*text) for text in texts]
+    return [(reading.ids, reading.types) for reading in readings]
+
+
 def make_outputs(
     config: CascadeFlowConfig, data: TextData, levels: Levels, split: str, progress: Progress
 ) -> tuple[Outputs, Notes]:
     """Run every level once over the texts of one split ("profiling" or "test")."""
-    classifiers = [level.load() for level in levels.values()]
+    artifacts = [level.load() for level in levels.values()]
     digests = [level.digest for level in levels.values()]
     index = {"profiling": data.split.profiling, "test": data.split.test}[split]
     with threads(config.threads):
         outputs = pliant.profiling.cascade.outputs.run_all(
-            classifiers, data, index, config.outputs, config.device, progress, digests
+            artifacts, data, index, config.outputs, config.device, progress, digests
         )
     return outputs, {}
 
@@ -163,28 +279,53 @@ def make_latencies(
 ) -> tuple[Latencies, Notes]:
     """Measure the levels of the data's task."""
     del data  # which names the stage
-    return measure(config, [level.load() for level in levels.values()], progress), {}
+    artifacts = {level.digest: level.load() for level in levels.values()}
+    return measure(config, artifacts, progress), {}
 
 
-def measure(config: CascadeFlowConfig, classifiers: Sequence[Classifier], progress: Progress) -> Latencies:
-    """Measure every level's latency per (tokens, batch); with attention importance too, but for the last level."""
-    plain: list[LatencyTable] = []
-    importance: list[LatencyTable | None] = []
-    last, total = len(classifiers) - 1, 2 * len(classifiers) - 1
+def measure(config: CascadeFlowConfig, levels: Mapping[str, Level], progress: Progress) -> Latencies:
+    """Measure the latency of levels, by their digests: of each alone, and behind each exit before it on the same layers.
+
+    Of classifiers but the last one with attention importance as well.
+    """
+    exits = [level for level in levels.values() if isinstance(level, Exit)]
+    last = [level for level in levels.values() if isinstance(level, Classifier)][-1]
+    parts: list[tuple[str, Part | Bag, Exit | None, bool]] = []
+    for digest, level in levels.items():
+        if isinstance(level, Bag):
+            parts.append((digest, level, None, False))
+            continue
+        trunk = digest if isinstance(level, Classifier) else level.large
+        classifier, end = levels[trunk], level if isinstance(level, Exit) else None
+        assert isinstance(classifier, Classifier), "an exit is on a classifier"
+        before = [e for e in exits if e.large == trunk and (end is None or e.layers < end.layers)]
+        parts += [(digest, Part(classifier, each.layers if each else 0, end), each, False) for each in (None, *before)]
+        if isinstance(level, Classifier) and level is not last:
+            parts.append((digest, Part(classifier), None, True))
+    tables = []
     with threads(config.threads):
-        for level, classifier in enumerate(classifiers):
-            for wanted, tables in ((False, plain), (True, importance)):
-                if wanted and level == last:
-                    importance.append(None)
-                    continue
-                done = len(plain) + len(importance)
-                part = share(progress, 100 * done // total, 100 * (done + 1) // total)
-                table = pliant.profiling.cascade.latency.profile(
-                    classifier, config.latency, config.device, part, wanted
-                )
-                tables.append(table)
-        device = device_class(config.device)
-    return Latencies(device, tuple(plain), tuple(importance), config.latency.execution.precision)
+        for number, (_, part, before_it, importance) in enumerate(parts):
+            of = share(progress, 100 * number // len(parts), 100 * (number + 1) // len(parts))
+            tables.append(profile(part, config.latency, config.device, of, importance, before_it))
+    found = [(*part[:1], *part[2:], table) for part, table in zip(parts, tables, strict=True)]
+    return Latencies(
+        device_class(config.device),
+        tuple(_measured(level, [each[1:] for each in found if each[0] == digest]) for digest, level in levels.items()),
+        config.latency.execution.precision,
+    )
+
+
+def _measured(level: Level, tables: Sequence[tuple[Exit | None, bool, LatencyTable]]) -> Measured:
+    """Return what was measured of a level: behind which exit, whether with importance, and the latency."""
+    (alone,) = (table for before, importance, table in tables if before is None and not importance)
+    return Measured(
+        alone,
+        next((table for _, importance, table in tables if importance), None),
+        kind_of(level),
+        level.large if isinstance(level, Exit) else "",
+        level.layers if isinstance(level, Exit) else 0,
+        tuple(Resumed(before.layers, table) for before, _, table in tables if before is not None),
+    )
 
 
 def make_plan(
@@ -209,7 +350,7 @@ def planned(config: CascadeFlowConfig, held: Outputs, tested: Outputs, measured:
     if len({held.precision, tested.precision, measured.precision}) > 1:
         precisions = f"{held.precision}, {tested.precision} and {measured.precision}"
         raise ArtifactError(f"outputs and latencies of {held.task} were measured in {precisions}: one is needed")
-    cascade = pliant.cascade.plan.make(held, measured.plain, measured.importance, config.plan, pair, measured.device)
+    cascade = pliant.cascade.plan.make(held, measured.levels, config.plan, pair, measured.device)
     return pliant.cascade.evaluate.with_test_accuracy(cascade, tested)
 
 
@@ -225,8 +366,12 @@ def in_precision(config: CascadeFlowConfig, precision: str) -> CascadeFlowConfig
 
 def slowdown(half: Latencies, full: Latencies) -> float:
     """Return the seconds of `half` over those of `full`: the geometric mean over all levels, lengths and batches."""
-    pairs = zip(half.plain, full.plain, strict=True)
-    ratios = [np.log(np.asarray(low.seconds) / np.asarray(high.seconds)).ravel() for low, high in pairs]
+    pairs = zip(half.levels, full.levels, strict=True)
+    ratios = [
+        np.log(np.asarray(low.latency.seconds) / np.asarray(high.latency.seconds)).ravel()
+        for low, high in pairs
+        if low.kind != BAG
+    ]
     return float(np.exp(np.concatenate(ratios).mean()))
 
 
@@ -258,6 +403,37 @@ LEVEL = Stage(
     "{data.name}: train {level.name}",
     run="level-{level.name}",
     download=True,
+)
+LESSON = Stage(
+    "lesson",
+    Lesson,
+    make_lesson,
+    lambda config, data, unlabelled: {
+        "exits": config.distil.exits,
+        "data": data.fingerprint,
+        "unlabelled": hashlib.sha256(repr(list(unlabelled)).encode()).hexdigest(),
+        "device": config.device,
+    },
+    "cascade/lesson-{data.name}",
+    "{data.name}: what the large model says",
+    measured=True,
+)
+BAG_STAGE = Stage(
+    "bag",
+    Bag,
+    make_bag,
+    lambda config: {"config": asdict(config.distil)},
+    "cascade/bag-{data.name}",
+    "{data.name}: distil a bag of n-grams",
+)
+EXIT_STAGE = Stage(
+    "exit",
+    Exit,
+    make_exit,
+    lambda config, layers: {"config": asdict(config.distil), "layers": layers},
+    "cascade/exit{layers}-{data.name}",
+    "{data.name}: distil an exit after layer {layers}",
+    run="exit-{layers}",
 )
 OUTPUTS = Stage(
     "outputs",
@@ -309,7 +485,9 @@ def run_task(run: Run, config: CascadeFlowConfig, task: TaskData) -> TaskResults
     data, lessons = task.data, feedback.taught(config, task.data)
     tell(f"labelled texts of {data.name}", lessons.repeats if lessons else None)
     texts, fitted = Texts(data, lessons), feedback.training_data(data, lessons)
-    levels = {level.name: run(LEVEL, config, level, fitted) for level in task.levels}
+    levels = distilled(
+        run, config, fitted, task.unlabelled, {level.name: run(LEVEL, config, level, fitted) for level in task.levels}
+    )
     chosen, arithmetic = _in_best_precision(run, config, data, levels)
     float32 = () if chosen is config else tuple(pool(run, config, texts, levels, split) for split in SPLITS)
     outputs, test = (pool(run, chosen, texts, levels, split) for split in SPLITS)
@@ -317,6 +495,20 @@ def run_task(run: Run, config: CascadeFlowConfig, task: TaskData) -> TaskResults
     latencies = run(LATENCIES, chosen, data, levels)
     plan = run(PLAN, chosen, data, outputs, test, latencies)
     return TaskResults(data.name, texts, levels, outputs, test, latencies, plan, linear, float32, arithmetic)
+
+
+def distilled(
+    run: Run, config: CascadeFlowConfig, data: TextData, unlabelled: Sequence[Text], classifiers: Levels
+) -> Levels:
+    """Return the levels with a bag and exits in front, which learn from the last classifier."""
+    *_, large = classifiers.values()
+    lesson = run(LESSON, config, data, unlabelled, large)
+    levels: dict[str, StageResult[Any]] = {}
+    if config.distil.bag:
+        levels["bag"] = run(BAG_STAGE, config, data, unlabelled, large, lesson)
+    for layers in lesson.load().layers:
+        levels[f"exit{layers}"] = run(EXIT_STAGE, config, data, large, lesson, layers)
+    return {**levels, **classifiers}
 
 
 def pool(run: Run, config: CascadeFlowConfig, texts: Texts, levels: Levels, split: str) -> StageResult[Outputs]:

@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pliant.latency import LatencyTable
+from pliant.models.artifact import Classifier
 
 CLASSIFIER, EXIT, BAG = "classifier", "exit", "bag"
-"""The kinds of levels."""
+"""The kinds of levels (`KINDS` has their artifacts)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,15 @@ class Exit:
     into_bias: NDArray[np.float32]  # [H]
     out: NDArray[np.float32]  # [K, H]
     out_bias: NDArray[np.float32]  # [K]
+
+
+Level = Classifier | Exit | Bag
+KINDS: Mapping[str, type[Level]] = {CLASSIFIER: Classifier, EXIT: Exit, BAG: Bag}
+
+
+def kind_of(level: Level) -> str:
+    """Return which of `KINDS` an artifact is."""
+    return next(kind for kind, each in KINDS.items() if isinstance(level, each))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pliant.cascade.bag import BagModel, exit_logits
 
-from pliant.cascade.artifact import Bag, Exit, LevelOutputs, Outputs, PrunedOutputs, Pruning
+from pliant.cascade.artifact import Bag, Exit, Level, LevelOutputs, Outputs, PrunedOutputs, Pruning
+from pliant.cascade.bag import BagModel
+from pliant.cascade.exit import exit_logits
 from pliant.cascade.prune import kept_words
 from pliant.cascade.runtime import CascadeRuntime, Execution, Payload
 from pliant.errors import InputError
@@ -27,8 +28,6 @@ from pliant.progress import Progress, share, silent
 
 Index = NDArray[np.int64]
 Text = tuple[str, str | None]
-
-Level = Classifier | Exit | Bag
 
 PRUNINGS = tuple(Pruning("mean", alpha) for alpha in (0.5, 0.6, 0.7, 0.8, 0.9))
 
