@@ -30,9 +30,14 @@ def described(package: Package, model: Any, notes: Mapping[str, Any], *shape: st
     config = json.loads(model.config)
     keys = ("model_type", "num_hidden_layers", "hidden_size", *shape)
     size = {"parameters": sum(array.size for array in model.weights.values())}
-    tags = {"pliant.git_commit": commit(), "pliant.data": model.data, TRAINING: json.dumps(dict(notes))}
     params = {**package.params, **size, **{key: config[key] for key in keys if key in config}}
-    return replace(package, params=params, tags=tags)
+    return noted(replace(package, params=params), model, notes)
+
+
+def noted(package: Package, model: Any, notes: Mapping[str, Any]) -> Package:
+    """Return the package of a model with its data, and its stage's notes as a tag."""
+    tags = {"pliant.git_commit": commit(), "pliant.data": model.data, TRAINING: json.dumps(dict(notes))}
+    return replace(package, tags=tags)
 
 
 def log_epochs(run: Run, name: str, curves: Curves) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from pliant.cascade.artifact import Cascade, Outputs
+from pliant.cascade.artifact import KINDS, Cascade, Level, Outputs
 from pliant.cascade.plan import PlanConfig
 from pliant.errors import ArtifactError, RegistryError
 from pliant.flows.champions import Champion, fetch
 from pliant.flows.stage import StageResult
-from pliant.models.artifact import Classifier
 from pliant.profiling.cascade.latency import LatencyConfig
 from pliant.registry.mlflow_store import MlflowRegistry
 from pliant.registry.names import LEVEL_TAG, cascade_level
@@ -45,26 +45,28 @@ def outputs_on_test(champion: Champion[Cascade], store: FolderStore) -> Outputs 
         return None
 
 
-def fetch_classifiers(registry: MlflowRegistry, champion: Champion[Cascade]) -> list[Classifier]:
-    """Return the levels' classifiers that the cascade was planned for. Raises `RegistryError`, `ArtifactError`."""
+def fetch_levels(registry: MlflowRegistry, champion: Champion[Cascade]) -> dict[str, Level]:
+    """Return by digest the levels that the cascade was planned for, in order. Raises `RegistryError`, `ArtifactError`."""
     cascade, numbers = champion.artifact, versions(champion.published.tags)
-    return [
-        fetch(registry, Classifier, cascade_level(cascade.task, level.name), numbers[level.name], level.classifier)[0]
+    return {
+        level.classifier: fetch(
+            registry, KINDS[level.kind], cascade_level(cascade.task, level.name), numbers[level.name], level.classifier
+        )[0]
         for level in cascade.levels
-    ]
+    }
 
 
-def store_classifiers(
+def store_levels(
     registry: MlflowRegistry, champion: Champion[Cascade], store: FolderStore
-) -> dict[str, StageResult[Classifier]]:
+) -> dict[str, StageResult[Any]]:
     """Return the levels by name, as results of stages: what they were planned for is copied into the store.
 
     Raises `RegistryError`, `ArtifactError`.
     """
-    results: dict[str, StageResult[Classifier]] = {}
-    for level, classifier in zip(champion.artifact.levels, fetch_classifiers(registry, champion), strict=True):
+    results: dict[str, StageResult[Any]] = {}
+    for level, artifact in zip(champion.artifact.levels, fetch_levels(registry, champion).values(), strict=True):
         key = f"cascade/champion-{champion.artifact.task}-{level.name}"
-        results[level.name] = StageResult(Classifier, store, key, store.save(key, classifier))
+        results[level.name] = StageResult(KINDS[level.kind], store, key, store.save(key, artifact))
     return results
 
 

@@ -13,7 +13,7 @@ from pliant.errors import PliantError
 from pliant.flows import settings
 from pliant.flows.arithmetic import half_of
 from pliant.flows.cascade import feedback, publish
-from pliant.flows.cascade.champions import outputs_on_test, store_classifiers
+from pliant.flows.cascade.champions import outputs_on_test, store_levels
 from pliant.flows.cascade.config import CascadeFlowConfig
 from pliant.flows.cascade.gate import EvaluatedCascade, judge
 from pliant.flows.cascade.stages import TaskData, TaskResults, in_precision, load_data, load_unlabelled, pool, run_task
@@ -78,7 +78,7 @@ class CascadePipeline(Pipeline[CascadeFlowConfig, TaskData, TaskResults, Evaluat
             digests = tuple(level.classifier for level in cascade.levels)
             if (digests, cascade.precision) != (test.classifiers, test.precision):
                 config = in_precision(self.config, cascade.precision)
-                levels = store_classifiers(self.registry, champion, store)
+                levels = store_levels(self.registry, champion, store)
                 test = pool(self.run, config, result.texts, levels, "test").load()
             return EvaluatedCascade(with_test_accuracy(cascade, test), test)
         except PliantError as error:  # of other classes, or of prunings that are not run any more

@@ -16,7 +16,7 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-from pliant.cascade.artifact import Candidate, Cascade, LevelProfile, Outputs
+from pliant.cascade.artifact import Candidate, Cascade, Exit, Level, LevelProfile, Outputs
 from pliant.cascade.calibrate import Reliability, reliability
 from pliant.cascade.evaluate import EvaluationData
 from pliant.cascade.route import answers, confidence
@@ -27,6 +27,7 @@ from pliant.flows.champions import RECORD, record_to_json
 from pliant.flows.release import Publication, commit, metric
 from pliant.flows.stage import Notes, noted
 from pliant.flows.trained import described, draw_curves, log_epochs
+from pliant.flows.trained import noted as of_training
 from pliant.models.artifact import Classifier
 from pliant.registry.mlflow_store import Run
 from pliant.registry.names import CASCADE_TASK, LEVEL_TAG, cascade_level
@@ -44,12 +45,13 @@ def register(published: Publication, config: CascadeFlowConfig, task: TaskResult
     log_task(published.run, task)
     cascade = task.plan.load()
     versions: dict[str, int] = {}
-    for level in cascade.levels:
+    for level in reversed(cascade.levels):  # an exit names the version of its classifier
         result = task.levels[level.name]
-        package = partial(level_package, result.load(), level, cascade.pair, result.folder, result.notes)
+        package = partial(level_package, result.load(), level, cascade, versions, result.folder, result.notes)
         versions[level.name] = published.register(cascade_level(task.name, level.name), result.digest, package)
     outputs, test, *float32 = (Saved(each.key, each.digest) for each in (task.outputs, task.test, *task.float32))
     record = Record(config.plan, config.latency, config.threads, outputs, test, tuple(float32))
+    versions = {level.name: versions[level.name] for level in cascade.levels}
     name, plan = CASCADE_TASK + task.name, task.plan
     published.register(name, plan.digest, lambda: task_package(cascade, versions, plan.folder, record))
     return [*(cascade_level(task.name, level) for level in versions), name]
@@ -67,6 +69,7 @@ def log_task(run: Run, task: TaskResults) -> None:
         run.document(f"data-{task.name}", {**asdict(repeats), "told": str(repeats)})
     notes = {name: result.notes for name, result in task.levels.items()}
     run.document(f"training-{task.name}", notes)
+    notes = {name: each for name, each in notes.items() if "curves" in each}  # of classifiers
     run.document(f"precision-{task.name}", {"precision": cascade.precision, "reason": task.arithmetic})
     learnt = {name: noted(Curves, each, "curves") for name, each in notes.items()}
     for name, each in notes.items():
@@ -93,19 +96,29 @@ def reliabilities(cascade: Cascade, test: Outputs) -> Iterator[tuple[str, Reliab
         yield level.name, diagrams[0], diagrams[1]
 
 
-def level_package(classifier: Classifier, level: LevelProfile, pair: bool, folder: Path, notes: Notes) -> Package:
-    """Return a level's package. Inputs and outputs are examples: their types become the model's signature."""
-    regression = not classifier.classes
+def level_package(
+    artifact: Level, level: LevelProfile, cascade: Cascade, versions: Mapping[str, int], folder: Path, notes: Notes
+) -> Package:
+    """Return a level's package. Inputs and outputs are examples: their types become the model's signature.
+
+    `versions`: those of the larger levels' models, by name.
+    """
+    regression, config = not artifact.classes, {"device": "cpu"}
+    if isinstance(artifact, Exit):
+        (trunk,) = (each.name for each in cascade.levels if each.classifier == artifact.large)
+        config["trunk"] = f"models:/{cascade_level(cascade.task, trunk)}/{versions[trunk]}"
+    params = {"classes": len(artifact.classes)}
+    params |= {"layers": artifact.layers} if isinstance(artifact, Exit) else {"max_length": artifact.max_length}
     package = Package(
-        cascade_level(classifier.task, classifier.name),
+        cascade_level(artifact.task, artifact.name),
         folder,
-        texts(pair),
+        texts(cascade.pair),
         {"label": _labels(regression)} | ({} if regression else {"confidence": np.zeros(2)}),
-        config={"device": "cpu"},
-        params={"classes": len(classifier.classes), "max_length": classifier.max_length},
+        config=config,
+        params=params,
         metrics=level_metrics(level),
     )
-    return described(package, classifier, notes)
+    return (described if isinstance(artifact, Classifier) else of_training)(package, artifact, notes)
 
 
 def task_package(cascade: Cascade, levels: Mapping[str, int], folder: Path, record: Record) -> Package:
@@ -129,6 +142,8 @@ def task_package(cascade: Cascade, levels: Mapping[str, int], folder: Path, reco
             "tolerance": cascade.tolerance,
             "precision": cascade.precision,
             "candidates": [candidate.name for candidate in cascade.candidates],
+            "promise": cascade.promise,
+            "labels": cascade.candidates[0].labels,
         },
         metrics=task_metrics(cascade),
         tags={

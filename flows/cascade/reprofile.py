@@ -6,15 +6,15 @@ say of the held-out texts does not depend on the device, so those saved outputs 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache, partial
 
-from pliant.cascade.artifact import Cascade, Outputs
+from pliant.cascade.artifact import Cascade, Level, Outputs
 from pliant.errors import RegistryError
 from pliant.flows import settings
 from pliant.flows.arithmetic import FASTER
-from pliant.flows.cascade.champions import Record, Saved, fetch_classifiers, saved_outputs, versions
+from pliant.flows.cascade.champions import Record, Saved, fetch_levels, saved_outputs, versions
 from pliant.flows.cascade.config import CascadeFlowConfig
 from pliant.flows.cascade.publish import rows, task_package
 from pliant.flows.cascade.stages import Latencies, in_precision, measure, planned, slowdown
@@ -23,7 +23,6 @@ from pliant.flows.progress import shares
 from pliant.flows.release import open_registry
 from pliant.flows.reprofile import Profiled
 from pliant.flows.reprofile import reprofile as reprofile_champions
-from pliant.models.artifact import Classifier
 from pliant.precision import FLOAT32, is_fast
 from pliant.progress import Progress
 from pliant.registry.store import FolderStore
@@ -49,7 +48,7 @@ def reprofile(device: str, threads: int, progress: Progress, other_device: bool 
     def again(champion: Champion[Cascade], part: Progress) -> Profiled:
         old, record = champion.artifact, replace(champion.record(Record), threads=threads)
         config = CascadeFlowConfig(device=device, threads=threads, latency=record.latency, plan=record.plan)
-        pair, measured = _fastest(config, fetch_classifiers(registry, champion), outputs()[old.task], part)
+        pair, measured = _fastest(config, fetch_levels(registry, champion), outputs()[old.task], part)
         cascade = replace(planned(config, *outputs()[old.task][pair], measured, old.pair), data=old.data)
         numbers = versions(champion.published.tags)
         package = partial(task_package, cascade, numbers, record=_of_pair(record, pair))
@@ -83,7 +82,7 @@ def _saved_pairs(
 
 def _fastest(
     config: CascadeFlowConfig,
-    classifiers: Sequence[Classifier],
+    levels: Mapping[str, Level],
     pairs: Mapping[SavedPair, tuple[Outputs, Outputs]],
     progress: Progress,
 ) -> tuple[SavedPair, Latencies]:
@@ -92,7 +91,7 @@ def _fastest(
     Float32 is left only for what is clearly faster.
     """
     measured = {
-        pair: measure(in_precision(config, held.precision), classifiers, part)
+        pair: measure(in_precision(config, held.precision), levels, part)
         for (pair, (held, _)), part in shares(progress, pairs.items())
     }
     *halves, full = sorted(measured, key=lambda pair: measured[pair].precision == FLOAT32)

@@ -7,17 +7,20 @@ Shape suffixes: R texts, K numbers of an answer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pliant.cascade.artifact import Candidate, Cascade, Gate
-from pliant.cascade.evaluate import draws
+from pliant.cascade.artifact import Bag, Candidate, Cascade, Exit, Gate, Level
+from pliant.cascade.bag import BagModel
+from pliant.cascade.evaluate import done, draws
+from pliant.cascade.knowledge import numbers
 from pliant.cascade.prune import kept_words
-from pliant.cascade.route import answers, combine, confidence, judge
-from pliant.cascade.runtime import CascadeRuntime, Execution
+from pliant.cascade.route import answers as route_answers
+from pliant.cascade.route import combine, confidence, judge
+from pliant.cascade.runtime import CascadeRuntime, Execution, Part
 from pliant.errors import ArtifactError, InputError
 from pliant.models.artifact import Classifier
 from pliant.models.text import Reader, Reading, shorten
@@ -29,9 +32,10 @@ Text = tuple[str, str | None]
 
 @dataclass(frozen=True, slots=True)
 class Models:
-    """A cascade's classifiers, ready to run: their readers by level, and one runtime."""
+    """A cascade's levels, ready to run: their readers, its bags by level, and one runtime of all others."""
 
     readers: tuple[Reader, ...]
+    bags: Mapping[int, BagModel]
     runtime: CascadeRuntime
 
 
@@ -57,19 +61,39 @@ class _Step:
     importance: NDArray[np.float32] | None  # [N]
 
 
-def load(cascade: Cascade, classifiers: Sequence[Classifier], device: str = "cpu") -> Models:
-    """Load the classifiers of the cascade's levels, in order. Raises `ArtifactError` if they are others.
+def load(cascade: Cascade, levels: Sequence[Level], device: str = "cpu") -> Models:
+    """Load the artifacts of the cascade's levels, in order. Raises `ArtifactError` if they are others.
 
     They compute in the cascade's precision, or in float32 on a device without instructions for it.
     """
-    names, given = [level.name for level in cascade.levels], [classifier.name for classifier in classifiers]
+    names, given = [level.name for level in cascade.levels], [level.name for level in levels]
     if names != given:
         raise ArtifactError(
             f"the cascade {cascade.task} has the levels {', '.join(names)}, but was given {', '.join(given)}"
         )
     precision = cascade.precision if is_fast(cascade.precision, device) else FLOAT32
-    readers = tuple(Reader(classifier.tokenizer, classifier.max_length) for classifier in classifiers)
-    return Models(readers, CascadeRuntime(dict(enumerate(classifiers)), device, Execution(precision)))
+    trunks = [trunk_of(cascade, levels, number) for number in range(len(levels))]
+    parts = {}
+    for (_, level, layers), number in numbers([cascade]).items():
+        trunk, end = trunks[level], levels[level]
+        assert isinstance(trunk, Classifier), "only a bag is no part of a classifier"
+        parts[number] = Part(trunk, layers, end if isinstance(end, Exit) else None)
+    return Models(
+        tuple(Reader(trunk.tokenizer, trunk.max_length) for trunk in trunks),
+        {number: BagModel(level) for number, level in enumerate(levels) if isinstance(level, Bag)},
+        CascadeRuntime(parts, device, Execution(precision)),
+    )
+
+
+def trunk_of(cascade: Cascade, levels: Sequence[Level], number: int) -> Classifier | Bag:
+    """Return the classifier whose layers a level runs, or the bag. Raises `ArtifactError` where an exit's is missing."""
+    level = levels[number]
+    if not isinstance(level, Exit):
+        return level
+    for profile, other in zip(cascade.levels, levels, strict=True):
+        if profile.classifier == level.large and isinstance(other, Classifier):
+            return other
+    raise ArtifactError(f"the exit {level.name} of {cascade.task} is on a classifier that is none of its levels")
 
 
 def run(
@@ -98,18 +122,22 @@ def _answer(
         given, wanted = ("single", "a pair of texts") if cascade.pair else ("a pair", "one text")
         raise InputError("text", given, f"{wanted}, as the task {cascade.task} takes")
     first, *rest = candidate.levels
-    steps = [_step(cascade, models, first, text, candidate.gates[:1])]
-    answer_RK, level = steps[0].answer_RK, first
+    steps = [_step(cascade, models, candidate.levels[:1], text, candidate.gates[:1])]
+    answers, level = [steps[0].answer_RK], first
     for number, following in enumerate(rest):
-        gate = candidate.gates[number]
-        if np.isnan(judge(gate, answer_RK, draw_1, not cascade.classes)[0]):
+        gate, length_R = candidate.gates[number], np.array([len(steps[-1].reading.ids)])
+        if np.isnan(judge(gate, answers, length_R, draw_1, not cascade.classes, cascade.tolerance)[0]):
             break
         former = steps[-1]
         if former.importance is not None:
             kept_W = kept_words(former.importance, former.reading.words, gate.pruning)
             text = shorten(*text, former.reading.spans, kept_W)
-        steps.append(_step(cascade, models, following, text, candidate.gates[number + 1 : number + 2]))
-        answer_RK, level = combine(gate, answer_RK, steps[-1].answer_RK), following
+        steps.append(
+            _step(cascade, models, candidate.levels[: number + 2], text, candidate.gates[number + 1 : number + 2])
+        )
+        level = following
+        answers.append(combine(gate, answers[-1], steps[-1].answer_RK))
+    answer_RK = answers[-1]
     lengths = tuple(len(step.reading.ids) for step in steps)
     truncated = any(step.reading.truncated for step in steps)
     sure = float(confidence(answer_RK, not cascade.classes)[0])
@@ -117,11 +145,17 @@ def _answer(
     return Answered(label, sure, level, answer_RK[0], lengths, text, truncated)
 
 
-def _step(cascade: Cascade, models: Models, level: int, text: Text, gates: Sequence[Gate]) -> _Step:
-    """Run one level. `gates`: the gate behind it, if there is one; if that prunes, importance is measured."""
+def _step(cascade: Cascade, models: Models, path: Sequence[int], text: Text, gates: Sequence[Gate]) -> _Step:
+    """Run the last level of a path. `gates`: the gate behind it, if there is one; if that prunes, importance is measured."""
+    *former, level = path
     reading = models.readers[level].read(*text)
-    pruning = any(gate.pruning.rule != "none" for gate in gates)
-    ran = models.runtime.run(level, [(reading.ids, reading.types)], pruning)
-    length_R = np.array([len(reading.ids)])
-    answer_RK = answers(cascade.levels[level], cascade.tolerance, np.asarray(ran.logits[0])[None], length_R)
-    return _Step(reading, answer_RK, ran.importance[0] if ran.importance is not None else None)
+    length_R, importance = np.array([len(reading.ids)]), None
+    if level in models.bags:
+        logits = models.bags[level].logits(reading.ids, reading.types)
+    else:
+        pruning = any(gate.pruning.rule != "none" for gate in gates)
+        number = numbers([cascade])[cascade.task, level, done(cascade.levels, former, level)]
+        ran = models.runtime.run(number, [(reading.ids, reading.types)], pruning)
+        logits, importance = ran.logits[0], ran.importance[0] if ran.importance is not None else None
+    answer_RK = route_answers(cascade.levels[level], cascade.tolerance, np.asarray(logits)[None], length_R)
+    return _Step(reading, answer_RK, importance)

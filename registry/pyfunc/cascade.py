@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from pliant.cascade import run
-from pliant.cascade.artifact import Cascade
-from pliant.cascade.runtime import CascadeRuntime
+from pliant.cascade.artifact import KINDS as LEVELS
+from pliant.cascade.artifact import Bag, Cascade, Exit
+from pliant.cascade.bag import BagModel
+from pliant.cascade.runtime import CascadeRuntime, Part
 from pliant.errors import InputError
 from pliant.models.artifact import Classifier
 from pliant.models.text import Reader
@@ -19,17 +23,36 @@ from pliant.registry.pyfunc import Predictor, Values, fetched, labelled, pairs
 
 
 class LevelLabels:
-    """A data frame with `text` and, for a model of pairs, `text_pair` -> label and (uncalibrated) confidence a row."""
+    """A data frame with `text` and, for a model of pairs, `text_pair` -> label and (uncalibrated) confidence a row.
+
+    The classifier whose first layers an exit reads is not stored with it: `model_config["trunk"]` says where it is.
+    """
 
     def __init__(self, folder: Path, config: Values) -> None:
-        self.classifier = codec.load(Classifier, folder)
-        self.reader = Reader(self.classifier.tokenizer, self.classifier.max_length)
-        self.runtime = CascadeRuntime({0: self.classifier}, config.get("device", "cpu"))
+        self.level = level = next(
+            codec.load(each, folder) for each in LEVELS.values() if codec.kind(folder) == each.KIND
+        )
+        owner = f"the exit {level.name}"
+        self.trunk = (
+            fetched(Classifier, config["trunk"], level.large, owner, "model", "made")
+            if isinstance(level, Exit)
+            else level
+        )
+        self.reader = Reader(self.trunk.tokenizer, self.trunk.max_length)
+        self.device = config.get("device", "cpu")
+
+    @cached_property
+    def logits(self) -> Callable[[NDArray[np.int32], NDArray[np.int8]], NDArray[np.float32]]:
+        """What the level says of the tokens of one text."""
+        if isinstance(self.trunk, Bag):
+            return BagModel(self.trunk).logits
+        part = Part(self.trunk, exit=self.level if isinstance(self.level, Exit) else None)
+        runtime = CascadeRuntime({0: part}, self.device)
+        return lambda ids_N, types_N: runtime.run(0, [(ids_N, types_N)]).logits[0]
 
     def predict(self, frame: pd.DataFrame, params: Values) -> pd.DataFrame:  # noqa: ARG002
         readings = [self.reader.read(*pair) for pair in pairs(frame)]
-        runs = [self.runtime.run(0, [(reading.ids, reading.types)], False) for reading in readings]
-        return labelled(self.classifier.classes, [np.asarray(run.logits[0]) for run in runs])
+        return labelled(self.level.classes, [self.logits(reading.ids, reading.types) for reading in readings])
 
 
 class CascadeAnswers:
@@ -43,11 +66,11 @@ class CascadeAnswers:
     def __init__(self, folder: Path, config: Values) -> None:
         self.cascade = codec.load(Cascade, folder)
         owner = f"the cascade {self.cascade.task}"
-        classifiers = [
-            fetched(Classifier, config[f"model.{level.name}"], level.classifier, owner, "model", "planned")
+        levels = [
+            fetched(LEVELS[level.kind], config[f"model.{level.name}"], level.classifier, owner, "model", "planned")
             for level in self.cascade.levels
         ]
-        self.models = run.load(self.cascade, classifiers, config.get("device", "cpu"))
+        self.models = run.load(self.cascade, levels, config.get("device", "cpu"))
 
     def predict(self, frame: pd.DataFrame, params: Values) -> pd.DataFrame:
         names = [candidate.name for candidate in self.cascade.candidates]
@@ -66,4 +89,7 @@ class CascadeAnswers:
         )
 
 
-KINDS: Mapping[str, type[Predictor]] = {Classifier.KIND: LevelLabels, Cascade.KIND: CascadeAnswers}
+KINDS: Mapping[str, type[Predictor]] = {
+    **{level.KIND: LevelLabels for level in LEVELS.values()},
+    Cascade.KIND: CascadeAnswers,
+}
