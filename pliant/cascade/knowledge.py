@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pliant.cascade.artifact import BAG, EXIT, Candidate, Cascade
+from pliant.cascade.artifact import BAG, EXIT, Bag, Candidate, Cascade, Exit, Level
 from pliant.cascade.evaluate import done
-from pliant.errors import InputError
+from pliant.errors import ArtifactError, InputError
 from pliant.latency import LatencyTable
+from pliant.models.artifact import Classifier
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,17 @@ def numbers(cascades: Sequence[Cascade]) -> dict[Number, int]:
         for layers in (0, *(each.layers for each in level.resumed))
     ]
     return {key: number for number, key in enumerate(keys)}
+
+
+def trunk_of(cascade: Cascade, levels: Sequence[Level], number: int) -> Classifier | Bag:
+    """Return the classifier whose layers a level runs, or the bag. Raises `ArtifactError` where an exit's is missing."""
+    level = levels[number]
+    if not isinstance(level, Exit):
+        return level
+    for profile, other in zip(cascade.levels, levels, strict=True):
+        if profile.classifier == level.large and isinstance(other, Classifier):
+            return other
+    raise ArtifactError(f"the exit {level.name} of {cascade.task} is on a classifier that is none of its levels")
 
 
 def on_devices(cascade: Cascade, candidate: Candidate) -> tuple[Number, ...]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pliant.cascade.artifact import Bag, Candidate, Cascade, Exit, Gate, Level
 from pliant.cascade.bag import BagModel
 from pliant.cascade.evaluate import done, draws
-from pliant.cascade.knowledge import numbers
+from pliant.cascade.knowledge import numbers, trunk_of
 from pliant.cascade.prune import kept_words
 from pliant.cascade.route import answers as route_answers
 from pliant.cascade.route import combine, confidence, judge
@@ -83,17 +83,6 @@ def load(cascade: Cascade, levels: Sequence[Level], device: str = "cpu") -> Mode
         {number: BagModel(level) for number, level in enumerate(levels) if isinstance(level, Bag)},
         CascadeRuntime(parts, device, Execution(precision)),
     )
-
-
-def trunk_of(cascade: Cascade, levels: Sequence[Level], number: int) -> Classifier | Bag:
-    """Return the classifier whose layers a level runs, or the bag. Raises `ArtifactError` where an exit's is missing."""
-    level = levels[number]
-    if not isinstance(level, Exit):
-        return level
-    for profile, other in zip(cascade.levels, levels, strict=True):
-        if profile.classifier == level.large and isinstance(other, Classifier):
-            return other
-    raise ArtifactError(f"the exit {level.name} of {cascade.task} is on a classifier that is none of its levels")
 
 
 def run(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
+from pliant.cascade.artifact import EXIT
 from pliant.cascade.knowledge import Knowledge, knowledge, numbers, prunes
 from pliant.cascade.scheduler import CascadeScheduler, Options
 from pliant.serving.cascade.agreement import Agreement, AgreementCounter
@@ -68,17 +69,25 @@ def make_scheduler(settings: CascadeSettings, known: Knowledge) -> CascadeSchedu
 def build_plan(settings: CascadeSettings, catalog: Catalog, worker: int) -> CascadeBuild:
     """Return the build plan of one worker's device process, with the classifiers that it may run."""
     models, known = [], make_knowledge(settings, catalog).models
-    for (task, level), number in numbers(catalog.cascades).items():
+    for (task, number, layers), model in numbers(catalog.cascades).items():
         served = catalog.tasks[task]
-        if worker in known[number].workers:
-            model = served.levels[level]
-            pruning, precision = level in prunes(served.cascade), served.cascade.precision
-            models.append(ModelBuild(number, model.folder, model.digest, pruning, precision))
+        if worker in known[model].workers:
+            profile, level = served.cascade.levels[number], served.levels[number]
+            trunk = next(each for each in served.levels if each.digest == (profile.trunk or profile.classifier))
+            pruning = number in prunes(served.cascade) and not layers
+            exit = (level.folder, level.digest) if profile.kind == EXIT else (None, "")
+            models.append(
+                ModelBuild(model, trunk.folder, trunk.digest, pruning, served.cascade.precision, layers, *exit)
+            )
     required_device = None if settings.any_profile else catalog.device
     plan = DevicePlan(device_of(settings, worker), settings.threads, required_device, WARM_BATCHES)
     return CascadeBuild(tuple(models), plan)
 
 
 def model_names(catalog: Catalog) -> list[str]:
-    """Return the label of each model in metrics, by its number."""
-    return [f"{cascade.task}/{level.name}" for cascade in catalog.cascades for level in cascade.levels]
+    """Return the label of each model in metrics, by its number; what remains of a level behind an exit has its own."""
+    levels = {(cascade.task, at): level.name for cascade in catalog.cascades for at, level in enumerate(cascade.levels)}
+    return [
+        f"{task}/{levels[task, level]}" + (f" from layer {layers + 1}" if layers else "")
+        for task, level, layers in numbers(catalog.cascades)
+    ]

@@ -112,6 +112,7 @@ class Prediction(BaseModel):
 
 class Level(BaseModel):
     name: str
+    kind: str = Field(description="classifier; exit: a head on its first layers; or bag, a linear model of n-grams")
     version: int
     digest: str
     max_length: int = Field(description="tokens")
@@ -120,11 +121,23 @@ class Level(BaseModel):
     calibration_error: float
 
 
+class Promise(BaseModel):
+    """What holds for the first candidate, with the task's confidence."""
+
+    kind: str = Field(
+        description="agree: at most that share of the answers is not the large model's; drop: at most so much accuracy is "
+        "lost against it; right: the accuracy"
+    )
+    amount: float
+    labels: int = Field(description="texts whose labels had to be known for it")
+
+
 class Candidate(BaseModel):
     name: str
     levels: list[str]
     accuracy: float
     promised: float = Field(description="the accuracy that is promised at least")
+    agreement: float = Field(description="the share of answers that are the large model's, at least; 0: not promised")
     test_accuracy: float | None
     seconds: float = Field(description="mean seconds of one request alone on the device")
     shares: list[float] = Field(description="share of requests that run each of the levels")
@@ -145,6 +158,7 @@ class TaskDescription(BaseModel):
     precision: str = Field(description="of its levels: float32, bfloat16 or float16")
     target: float = Field(description="the accuracy that the first candidate is planned for")
     confidence: float = Field(description="probability with which the promises hold")
+    promise: Promise
     levels: list[Level]
     candidates: list[Candidate]
 

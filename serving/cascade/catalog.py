@@ -1,7 +1,7 @@
 """The artifacts that the cascade service serves, their versions, and whether they fit each other.
 
-A task has several classifiers (levels). Weights are verified here and not kept: the device processes load them, and this
-process stays small.
+A task has several levels. Weights of classifiers are verified here and not kept: the device processes load them, and this
+process stays small. Bags are kept, as this process runs them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pliant.cascade.artifact import Cascade, LevelProfile
+from pliant.cascade.artifact import KINDS, Bag, Cascade, Level, LevelProfile
+from pliant.cascade.knowledge import trunk_of
 from pliant.errors import ArtifactError, RegistryError
 from pliant.models.artifact import Classifier
 from pliant.registry.names import CASCADE_PREFIX, CASCADE_TASK, cascade_level
@@ -25,7 +26,7 @@ class ServedTask:
     cascade: Cascade
     version: int
     digest: str
-    levels: tuple[Held[Classifier], ...]  # as in the cascade
+    levels: tuple[Held[Level], ...]  # as in the cascade
 
     @property
     def identity(self) -> tuple[object, ...]:
@@ -40,9 +41,15 @@ class ServedTask:
         return self.cascade.device
 
     @property
+    def trunks(self) -> list[Classifier | Bag]:
+        """Return for each level the classifier whose layers it runs, or the bag: what says how texts are read."""
+        artifacts = [level.artifact for level in self.levels]
+        return [trunk_of(self.cascade, artifacts, number) for number in range(len(artifacts))]
+
+    @property
     def max_length(self) -> int:
         """Return how many tokens every level reads. A longer text is truncated, and its answer says so."""
-        return min(level.artifact.max_length for level in self.levels)
+        return min(trunk.max_length for trunk in self.trunks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +87,16 @@ def _load_task(fetcher: Fetcher, name: str, running: ServedTask | None) -> Serve
             raise ArtifactError(f"{published.name} holds a task that calls itself {cascade.task}, but should be {name}")
         served = ServedTask(cascade, published.version, published.digest, ())
     former = running.levels if running else ()
-    return replace(served, levels=tuple(_load_level(fetcher, served.cascade, p, former) for p in served.cascade.levels))
+    task = replace(served, levels=tuple(_load_level(fetcher, served.cascade, p, former) for p in served.cascade.levels))
+    return task if task.trunks else served  # which raises for an exit without its classifier
 
 
 def _load_level(
-    fetcher: Fetcher, cascade: Cascade, profile: LevelProfile, running: Sequence[Held[Classifier]]
-) -> Held[Classifier]:
+    fetcher: Fetcher, cascade: Cascade, profile: LevelProfile, running: Sequence[Held[Level]]
+) -> Held[Level]:
     name, digest = cascade_level(cascade.task, profile.name), profile.classifier
     former = next((level for level in running if level.identity == (fetcher.pointers.get(name), digest)), None)
-    level = fetcher.held(Classifier, name, digest, f"task {cascade.task}", "classifier", former)
+    level = fetcher.held(KINDS[profile.kind], name, digest, f"task {cascade.task}", "level", former)
     if level.artifact.classes != cascade.classes:
         raise ArtifactError(f"{name} has other classes than task {cascade.task}: train them on the same data")
     return level
@@ -109,17 +117,19 @@ def described(served: ServedTask) -> dict[str, Any]:
         "precision": cascade.precision,
         "target": cascade.target,
         "confidence": cascade.confidence,
+        "promise": {"kind": cascade.promise, "amount": cascade.amount, "labels": cascade.candidates[0].labels},
         "levels": [
             {
                 "name": profile.name,
+                "kind": profile.kind,
                 "version": level.version,
                 "digest": level.digest,
-                "max_length": level.artifact.max_length,
+                "max_length": trunk.max_length,
                 "temperature": profile.temperature,
                 "accuracy": profile.accuracy,
                 "calibration_error": profile.error,
             }
-            for profile, level in zip(cascade.levels, served.levels, strict=True)
+            for profile, level, trunk in zip(cascade.levels, served.levels, served.trunks, strict=True)
         ],
         "candidates": [
             {
@@ -127,6 +137,7 @@ def described(served: ServedTask) -> dict[str, Any]:
                 "levels": [cascade.levels[level].name for level in candidate.levels],
                 "accuracy": candidate.accuracy,
                 "promised": candidate.promised,
+                "agreement": candidate.agreement,
                 "test_accuracy": cascade.test_accuracy.get(candidate.name),
                 "seconds": candidate.seconds,
                 "shares": list(candidate.shares),

@@ -19,7 +19,8 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import NDArray
 
-from pliant.cascade.artifact import Candidate
+from pliant.cascade.artifact import Bag, Candidate
+from pliant.cascade.bag import BagModel
 from pliant.cascade.prune import kept_words
 from pliant.cascade.route import Rows, answers, choose, combine, confidence, judge, number_of
 from pliant.cascade.scheduler import CascadeScheduler
@@ -42,23 +43,29 @@ from pliant.serving.loop.observe import Reading as DriftReading
 from pliant.serving.loop.outcomes import Outcomes
 from pliant.serving.metrics import Metrics
 
+BY_BAG = -1  # setting of an answer that no launch gave
 Draw = Callable[[], float]
 """Draws a number from [0, 1) uniformly, for the gates of the published baselines that decide at random."""
 
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """A task that is served, with a tokenizing reader for every level. Levels with equal tokenizers share one."""
+    """A task that is served, with a tokenizing reader for every level, and its bags by level, which run here.
+
+    Levels with equal tokenizers share a reader.
+    """
 
     served: ServedTask
     readers: tuple[Reader, ...]
+    bags: Mapping[int, BagModel] = field(default_factory=dict)
 
 
 def handler_of(served: ServedTask) -> Handler:
     """Return a task with its readers. Raises `ArtifactError` for an unusable tokenizer."""
-    keys = [(level.artifact.tokenizer, level.artifact.max_length) for level in served.levels]
+    keys = [(trunk.tokenizer, trunk.max_length) for trunk in served.trunks]
     readers = {key: Reader(*key) for key in dict.fromkeys(keys)}
-    return Handler(served, tuple(readers[key] for key in keys))
+    bags = {at: BagModel(level.artifact) for at, level in enumerate(served.levels) if isinstance(level.artifact, Bag)}
+    return Handler(served, tuple(readers[key] for key in keys), bags)
 
 
 @dataclass(slots=True)
@@ -72,7 +79,7 @@ class TextInProgress:
     reading: Reading
     draw: Draw
     levels_done: int = 0
-    answer: Rows = field(default_factory=lambda: np.empty((0, 0)))  # [1, K], of the levels that ran, see route.py
+    answers: list[Rows] = field(default_factory=list)  # [1, K] each, after every level that ran, see route.py
     truncated: bool = False  # a level that ran has not read all of its text
     dropped: tuple[Span, ...] = ()  # words of `original` that the last level did not read
     next_dropped: tuple[Span, ...] = ()  # further words that the next level does not read
@@ -92,29 +99,30 @@ class TextInProgress:
     @property
     def label(self) -> str | float:
         """Return the class that is the most probable after the levels that ran, or in a regression the value."""
-        classes, answer_K = self.handler.served.cascade.classes, self.answer[0]
+        classes, answer_K = self.handler.served.cascade.classes, self.answers[-1][0]
         return classes[int(answer_K.argmax())] if classes else float(answer_K[0])
 
     @property
     def confidence(self) -> float:
         """Return the calibrated probability that `label` is correct (a regression: within the tolerance)."""
-        return round(float(confidence(self.answer, not self.handler.served.cascade.classes)[0]), 6)
+        return round(float(confidence(self.answers[-1], not self.handler.served.cascade.classes)[0]), 6)
 
     def take(self, logits: NDArray[np.float32]) -> float:
-        """Take a level's output. Return the gain expected of the next level; NaN: the text is answered."""
+        """Take a level's output. Return what the next level is worth; NaN: the text is answered."""
         cascade, candidate, done = self.handler.served.cascade, self.candidate, self.levels_done
-        level = cascade.levels[candidate.levels[done]]
-        answer = answers(level, cascade.tolerance, logits[None], np.array([self.length]))
+        length_1 = np.array([self.length])
+        answer = answers(cascade.levels[candidate.levels[done]], cascade.tolerance, logits[None], length_1)
         if done:
             self.former.append((self.label, self.confidence))
-        self.answer = combine(candidate.gates[done - 1], self.answer, answer) if done else answer
+            answer = combine(candidate.gates[done - 1], self.answers[-1], answer)
+        self.answers.append(answer)
         self.truncated = self.truncated or self.reading.truncated
         self.dropped, self.next_dropped = self.dropped + self.next_dropped, ()
         self.levels_done += 1
         if self.levels_done == len(candidate.levels):
             return math.nan
-        gate = candidate.gates[self.levels_done - 1]
-        return float(judge(gate, self.answer, np.array([self.draw()]), not cascade.classes)[0])
+        gate, draw_1 = candidate.gates[self.levels_done - 1], np.array([self.draw()])
+        return float(judge(gate, self.answers, length_1, draw_1, not cascade.classes, cascade.tolerance)[0])
 
     def prepare_next(self, importance: NDArray[np.float32] | None) -> None:
         """Prune words by the importance of the tokens read, and tokenize the rest for the next level."""
@@ -191,7 +199,7 @@ def _locate_words(
 
 def answer(id: str, progress: TextInProgress, completed: Completed) -> dict[str, Any]:
     """Return the answer for a text that at least one level ran for. `label` is a class, or a regression's value."""
-    cascade, served, answer_K = progress.handler.served.cascade, progress.handler.served, progress.answer[0]
+    cascade, served, answer_K = progress.handler.served.cascade, progress.handler.served, progress.answers[-1][0]
     label, probabilities, interval = progress.label, None, None
     if isinstance(label, str):
         probabilities = dict(zip(cascade.classes, [round(p, 6) for p in answer_K.tolist()], strict=True))
@@ -202,8 +210,7 @@ def answer(id: str, progress: TextInProgress, completed: Completed) -> dict[str,
     for which, start, end in sorted(progress.dropped):
         word = (progress.original[which] or "")[start:end]
         pruned.append({"text": which, "start": start, "end": end, "word": word})
-    *former, last = completed.launches
-    earlier = sum(launch.seconds for launch in former)
+    earlier = sum(launch.seconds for launch in completed.launches[:-1])
     return {
         "id": id,
         "task": cascade.task,
@@ -220,7 +227,9 @@ def answer(id: str, progress: TextInProgress, completed: Completed) -> dict[str,
         "truncated": progress.truncated,
         "on_time": completed.on_time,
         "queue_seconds": max(0.0, completed.queue_seconds - earlier),
-        "run_seconds": earlier + last.seconds,
+        "run_seconds": sum(launch.seconds for launch in completed.launches)
+        if completed.launches
+        else completed.run_seconds,
         "versions": {
             "task": served.version,
             "models": {cascade.levels[level].name: served.levels[level].version for level in done},
@@ -382,18 +391,37 @@ class CascadeEndpoint(LabelledEndpoint[CascadeSettings, Catalog, Handler]):
         Nothing is awaited between choosing a generation and submitting to its driver.
         """
         driver, (handler, number) = self._generations.chosen.driver, self._choose(request)
-        progress = begin(handler, number, *text, self._draw)
-        if request.candidate is None and request.latency is None:
-            scheduler = cast(CascadeScheduler, driver.scheduler)
-            if (better := scheduler.candidate(request.task, number, progress.length)) != number:
-                number, progress = better, begin(handler, better, *text, self._draw)
-        left, payload = request.deadline - (self.now - arrived), progress.payload
-        result = await driver.submit(
-            request.task, left, request.utility, payload, progress.length, number, progress, request.client
-        )
+        began, progress, early, worth = self.now, begin(handler, number, *text, self._draw), None, 1.0
+        if (bag := handler.bags.get(progress.candidate.levels[0])) is not None:
+            early, worth = progress, progress.take(bag.logits(*progress.payload))
+        if math.isnan(worth):
+            result: Completed | Rejected = self._by_bag(request, arrived, began)
+        else:
+            if early is not None:
+                progress.prepare_next(None)
+            if request.candidate is None and request.latency is None:
+                scheduler = cast(CascadeScheduler, driver.scheduler)
+                if (better := scheduler.candidate(request.task, number, progress.length)) != number:
+                    number, progress = better, begin(handler, better, *text, self._draw)
+            left, payload = request.deadline - (self.now - arrived), progress.payload
+            result = await driver.submit(
+                *(
+                    request.task,
+                    left,
+                    request.utility * worth,
+                    payload,
+                    progress.length,
+                    number,
+                    progress,
+                    request.client,
+                )
+            )
         if isinstance(result, Rejected):
-            self.metrics.dropped(request.task, result.reason)
-            raise api_error_of_drop(result, request.deadline)
+            if early is None:
+                self.metrics.dropped(request.task, result.reason)
+                raise api_error_of_drop(result, request.deadline)
+            progress, number = early, handler.served.cascade.candidates.index(early.candidate)
+            result = self._by_bag(request, arrived, began, result.reason)
         content = answer(uuid4().hex, progress, result)
         served, cut_short, tenant = handler.served, bool(result.reason), request.client.tenant
         key = (request.task, served.version, served.digest, number, progress.levels_done, cut_short, tenant)
@@ -402,6 +430,11 @@ class CascadeEndpoint(LabelledEndpoint[CascadeSettings, Catalog, Handler]):
         self._observer.observe(observed, partial(kept, progress))
         self.agreement.answered(progress, result)
         return content, observed
+
+    def _by_bag(self, request: TextRequest, arrived: float, began: float, reason: str = "") -> Completed:
+        """Return how the answer of a bag came about. `began`: when it ran; `reason`: why no device did."""
+        now = self.now
+        return Completed(None, BY_BAG, 1, began - arrived, now - began, now - arrived - request.deadline, reason)
 
     def select(self, name: object) -> ServedTask:
         """Return the task of this name, or the only one if it is None. Raises `InputError` and `ApiError` (404)."""

@@ -109,7 +109,8 @@ class Fetcher:
             return running
         folder, published = self.part(name, digest, owner, what)
         artifact: Any = codec.load(kind, folder, published.digest)
-        return Held(replace(artifact, weights={}), published.version, digest, folder)
+        kept = replace(artifact, weights={}) if hasattr(artifact, "weights") else artifact
+        return Held(kept, published.version, digest, folder)
 
     def which(self, name: str) -> str | int:
         """Return the version of a model that is fetched, or the alias."""
