@@ -1,12 +1,12 @@
 """Labelled texts by address: parquet, CSV or JSON files, data sets of the hub, or the embedded corpus.
 
 Rows are read as they are written (training/tables.py), and a label is a text, unless labels are called numbers. The embedded
-corpus is in training/docstrings.py.
+corpus is in training/docstrings.py. Texts without labels are read from files alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pliant.errors import InputError
-from pliant.training import tables
+from pliant.training import groups, tables
 from pliant.training.data import cut, fetch_rows, split
 from pliant.training.tables import Faults, Table, classes_of, label_fault, text_fault
 from pliant.training.text_data import Shares, TextData, assemble
@@ -26,11 +26,12 @@ PAIRS = (
     *(("question", "sentence"), ("text1", "text2"), ("text", "text2")),
 )
 SINGLES = ("text", "sentence", "question", "utterance")
-USUAL = frozenset((*LABELS, *SINGLES, *chain.from_iterable(PAIRS)))
+USUAL_TEXTS = frozenset((*SINGLES, *chain.from_iterable(PAIRS)))
 VALID = (
     "whole rows, with texts that are not empty and with labels that are texts or whole numbers "
     "(any numbers with columns.regression = true)"
 )
+VALID_TEXTS = "whole rows, with texts that are not empty"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,25 +51,38 @@ class Columns:
             raise InputError("columns.second", self.second, "given with columns.text")
 
     @property
+    def wanted_texts(self) -> frozenset[str]:
+        """Return the names of all columns that may be chosen for texts."""
+        return USUAL_TEXTS | {name for name in (self.text, self.second) if name is not None}
+
+    @property
     def wanted(self) -> frozenset[str]:
         """Return the names of all columns that may be chosen."""
-        return USUAL | {name for name in (self.text, self.second, self.label) if name is not None}
+        return self.wanted_texts | {*LABELS, *filter(None, [self.label])}
 
     def choose(self, names: Sequence[str]) -> tuple[str, str, str | None]:
         """Return the columns of labels, of texts and of second texts.
 
         Raises `InputError` for one that is missing, and for several that it might be.
         """
-        for column in (self.text, self.second, self.label):
-            if column is not None and column not in names:
-                raise InputError("column", column, f"one of those that are there: {', '.join(names)}")
+        self._check(names, self.text, self.second, self.label)
         label = self.label or _only("label", names, [(name,) for name in LABELS if name in names], LABELS)[0]
+        return label, *self.choose_texts(names)
+
+    def choose_texts(self, names: Sequence[str]) -> tuple[str, str | None]:
+        """Return the columns of texts and of second texts. Raises `InputError` as `choose` does."""
+        self._check(names, self.text, self.second)
         if self.text is not None:
-            return label, self.text, self.second
+            return self.text, self.second
         pairs = [pair for pair in PAIRS if set(pair) <= set(names)]  # "sentence" may be the second text of a "question"
         singles = [(name,) for name in SINGLES if name in set(names) - set(chain.from_iterable(pairs))]
         first, *second = _only("text", names, [*pairs, *singles], SINGLES)
-        return label, first, second[0] if second else None
+        return first, second[0] if second else None
+
+    def _check(self, names: Sequence[str], *columns: str | None) -> None:
+        for column in columns:
+            if column is not None and column not in names:
+                raise InputError("column", column, f"one of those that are there: {', '.join(names)}")
 
 
 DEFAULT_SHARES, DEFAULT_COLUMNS = Shares(), Columns()
@@ -105,6 +119,28 @@ def load(
     raise InputError("data", address, "docstrings:TASK, parquet:PATH, csv:PATH, json:PATH or hub:NAME[:PART]")
 
 
+def load_texts(address: str, columns: Columns = DEFAULT_COLUMNS, pair: bool = False) -> list[tuple[str, str | None]]:
+    """Return the texts at `parquet:PATH[,PATH]`, `csv:PATH` or `json:PATH`, each with its second one if they are pairs.
+
+    Labels are not read. Of equal texts the first is kept. Raises `InputError`, which calls the setting texts.
+    """
+    scheme, _, rest = address.partition(":")
+    if scheme not in tables.SCHEMES:
+        raise InputError("texts", address, "parquet:PATH, csv:PATH or json:PATH")
+    faults = Faults()
+    read = {str(path): tables.read(scheme, path, columns.wanted_texts, faults, "texts") for path in tables.paths(rest)}
+    first, second = columns.choose_texts(_names(read))
+    if (second is not None) != pair:
+        kinds = "single texts", "pairs"
+        raise InputError("texts", f"{address} of {kinds[not pair]}", f"{kinds[pair]}, as the labelled ones are")
+    chosen = [first, *([second] if second else [])]
+    texts = _joined(read, chosen, faults, lambda row: map(text_fault, row), "texts", VALID_TEXTS)
+    if not texts[0]:
+        raise InputError("texts", f"{', '.join(read)} without rows", "a table with rows")
+    kept = groups.firsts(groups.of_texts(*texts))
+    return [(texts[0][row], texts[1][row] if pair else None) for row in kept]
+
+
 def from_rows(
     name: str,
     rows: Any,
@@ -128,11 +164,17 @@ def _from_tables(
     columns: Columns,
 ) -> TextData:
     """Return the rows of tables, by their paths, one after the other. `faults`: rows that could not be read."""
-    label, first, second = columns.choose(
-        list(dict.fromkeys(chain.from_iterable(table.names for table in read.values())))
-    )
+    label, first, second = columns.choose(_names(read))
     chosen = [label, first, *([second] if second else [])]
-    values, *texts = _joined(read, chosen, faults, columns.regression)
+    known = {table.classes.get(label, ()) for table in read.values()}
+    if len(known) > 1:
+        raise InputError("data", f"{', '.join(read)} with different classes", "files of the same classes")
+    names = known.pop()
+
+    def reasons(row: Sequence[Any]) -> Iterable[str]:
+        return label_fault(row[0], names, columns.regression), *map(text_fault, row[1:])
+
+    values, *texts = _joined(read, chosen, faults, reasons, "data", VALID)
     if not values:
         raise InputError("data", f"{', '.join(read)} without rows", "a table with rows")
     labels: NDArray[Any]
@@ -140,7 +182,6 @@ def _from_tables(
     if columns.regression:
         labels, classes = np.array([float(value) for value in values]), ()
     else:
-        names = next(iter(read.values())).classes.get(label, ())
         labels, classes = classes_of(values, names)
         if not names and len(classes) > len(labels) / 2:
             wanted = "classes of several rows each, or numbers with columns.regression = true"
@@ -149,25 +190,35 @@ def _from_tables(
     return assemble(name, texts[0], texts[1] if second else None, labels, classes, divided)
 
 
-def _joined(read: Mapping[str, Table], chosen: Sequence[str], faults: Faults, regression: bool) -> list[list[Any]]:
-    """Return columns, that of labels first. Raises `InputError` for a file without one, and for rows that cannot be used."""
+def _names(read: Mapping[str, Table]) -> list[str]:
+    """Return the names of the columns of all tables."""
+    return list(dict.fromkeys(chain.from_iterable(table.names for table in read.values())))
+
+
+def _joined(
+    read: Mapping[str, Table],
+    chosen: Sequence[str],
+    faults: Faults,
+    reasons: Callable[[Sequence[Any]], Iterable[str]],
+    field: str,
+    valid: str,
+) -> list[list[Any]]:
+    """Return the chosen columns of tables. `reasons`: why a row of these cannot be used; empty ones are none.
+
+    Raises `InputError` for a file without one of the columns, and for rows that cannot be used.
+    """
     joined: list[list[Any]] = [[] for _ in chosen]
-    known = {table.classes.get(chosen[0], ()) for table in read.values()}
-    if len(known) > 1:
-        raise InputError("data", f"{', '.join(read)} with different classes", "files of the same classes")
-    names = known.pop()
     for path, table in read.items():
         if lacking := [column for column in chosen if column not in table.columns]:
             raise InputError("column", lacking[0], f"one of those of {path}: {', '.join(table.names)}")
         cells = [table.columns[column] for column in chosen]
-        for row, (label, *texts) in enumerate(zip(*cells, strict=True)):
-            reasons = [label_fault(label, names, regression), *map(text_fault, texts)]
-            if any(reasons):
-                place = table.place(row) if len(read) == 1 else f"{path}, {table.place(row)}"
-                faults.add(place, ", ".join(filter(None, reasons)))
+        for number, row in enumerate(zip(*cells, strict=True)):
+            if reason := ", ".join(filter(None, reasons(row))):
+                place = table.place(number) if len(read) == 1 else f"{path}, {table.place(number)}"
+                faults.add(place, reason)
         for column, added in zip(joined, cells, strict=True):
             column += added
-    faults.check("data", f"{', '.join(read)} ", "rows", VALID)
+    faults.check(field, f"{', '.join(read)} ", "rows", valid)
     return joined
 
 

@@ -22,8 +22,8 @@ TOKENS, BIGRAMS = 2**22, 2**28
 """How many numbers there are for tokens and for bigrams, of each kind. Bigrams of kind k begin at (k + 1) * BIGRAMS."""
 KINDS = 3 * TOKENS
 """The number of kind 0 as an n-gram; 1 and 2 follow."""
-FIRST, SECOND = np.uint32(0x9E3779B1), np.uint32(0x85EBCA77)  # odd, so that no two tokens give the same product
-MASK = np.uint32(BIGRAMS - 1)
+FIRST, SECOND = 0x2E3779B1, 0x45EBCA77
+"""Factors of a bigram's tokens; odd, so that no two tokens have the same product."""
 
 Tokens = tuple[NDArray[np.int32], NDArray[np.int8]]
 """The ids and the types [N] of a text or a pair. A token of type 0 is of the first text."""
@@ -31,23 +31,21 @@ Tokens = tuple[NDArray[np.int32], NDArray[np.int8]]
 
 def grams(ids_N: NDArray[np.int32], types_N: NDArray[np.int8]) -> NDArray[np.int32]:
     """Return [M] the numbers of a text's n-grams, repeated ones included: N tokens, N - 1 bigrams, for a pair N kinds."""
+    hashed = ids_N[:-1] * FIRST
+    hashed += ids_N[1:] * SECOND
+    hashed &= BIGRAMS - 1
+    hashed |= BIGRAMS
+    number_M = np.concatenate((ids_N, hashed))
+    if not np.count_nonzero(types_N):
+        return number_M
+    second_M = np.concatenate((types_N, types_N[1:])) != 0  # a bigram is where its latter token is
+    shared = set(number_M[second_M].tolist()) & set(number_M[~second_M].tolist())
+    shared_M = np.array([number in shared for number in number_M.tolist()])
+    kind_M = np.where(shared_M, 2, second_M).astype(np.int32)
     count = len(ids_N)
-    unsigned_N = ids_N.astype(np.uint32)
-    number_M = np.empty(2 * count - 1, np.uint32)
-    number_M[:count] = unsigned_N
-    hashed = number_M[count:]
-    np.multiply(unsigned_N[:-1], FIRST, out=hashed)
-    hashed += unsigned_N[1:] * SECOND
-    hashed &= MASK
-    hashed += BIGRAMS
-    if not types_N.any():
-        return number_M.view(np.int32)
-    second_M = np.concatenate([types_N, types_N[1:]]) != 0  # a bigram is where its latter token is
-    shared_M = np.isin(number_M, number_M[second_M]) & np.isin(number_M, number_M[~second_M])
-    kind_M = np.where(shared_M, 2, second_M).astype(np.uint32)
-    number_M[:count] += kind_M[:count] * np.uint32(TOKENS)
-    hashed += kind_M[count:] * np.uint32(BIGRAMS)
-    return np.concatenate([number_M, KINDS + kind_M[:count]]).view(np.int32)
+    number_M[:count] += kind_M[:count] * TOKENS
+    number_M[count:] += kind_M[count:] * BIGRAMS
+    return np.concatenate((number_M, kind_M[:count] + KINDS))
 
 
 class BagModel:
@@ -62,11 +60,11 @@ class BagModel:
         """Return [K] the outputs for a text: of the mean row of its known n-grams; without any, the bias alone."""
         number_M = grams(ids_N, types_N)
         place_M = self._grams_G.searchsorted(number_M)
-        known = place_M[self._grams_G.take(place_M) == number_M]
+        known = place_M.compress(self._grams_G.take(place_M) == number_M)
         if not len(known):
             return self._bias_K.copy()
-        sum_W = np.add.reduce(self._table_GW.take(known, axis=0), axis=0)
-        output_K: NDArray[np.float32] = self._head_KW @ sum_W
+        sum_W = np.add.reduce(self._table_GW.take(known, axis=0))
+        output_K: NDArray[np.float32] = self._head_KW.dot(sum_W)
         output_K /= len(known)
         output_K += self._bias_K
         return output_K

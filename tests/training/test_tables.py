@@ -12,7 +12,7 @@ import pytest
 
 from pliant.errors import InputError
 from pliant.training import data
-from pliant.training.texts import Columns, load
+from pliant.training.texts import Columns, load, load_texts
 
 TEXTS = ("one", "two")
 NAMED = {"names": ["007", "1.0"], "_type": "ClassLabel"}
@@ -197,3 +197,36 @@ def test_a_fingerprint_follows_texts_labels_classes_and_split_alone(tmp_path):
     changed = [mark(seed=1), mark(texts=OTHERS), mark(labels=(1, 0) * 10), mark(names=("yes", "no"))]
     assert mark(name="renamed") == mark()
     assert len({mark(), *changed}) == 5
+
+
+def test_texts_without_labels_are_read_from_every_kind_of_table_once_each(tmp_path):
+    """Whatever stands where labels would is not read, so that a test split without its labels can be used."""
+    (tmp_path / "a.csv").write_text("text,label\none,\ntwo,x\nOne,y\n")
+    (tmp_path / "a.jsonl").write_text('{"text": "one"}\n{"text": "two", "label": [1]}\n')
+    addresses = f"csv:{tmp_path}/a.csv", f"json:{tmp_path}/a.jsonl", write_parquet(tmp_path, text=TEXTS, label=[-1, -1])
+    assert [load_texts(address) for address in addresses] == [[("one", None), ("two", None)]] * 3
+
+
+def test_pairs_without_labels_are_read_with_both_texts(tmp_path):
+    address = write_parquet(tmp_path, sentence1=["one", "one", "one"], sentence2=["two", "three", "two"])
+    assert load_texts(address, pair=True) == [("one", "two"), ("one", "three")]
+
+
+@pytest.mark.parametrize(
+    ("content", "pair", "says"),
+    [
+        (b"text\none\n \n", False, r"texts is .* with 1 broken rows: line 3 \(an empty text\), .*whole rows"),
+        (b"text\none\n", True, "texts is .* of single texts, but must be pairs"),
+        (b"text1,text2\none,two\n", False, "texts is .* of pairs, but must be single texts"),
+        (b"words\none\n", False, "the text column is words"),
+        (b"text\n", False, "without rows"),
+    ],
+)
+def test_texts_that_a_task_could_not_read_are_refused(tmp_path, content, pair, says):
+    with pytest.raises(InputError, match=says):
+        load_texts(given(tmp_path, "csv", content), pair=pair)
+
+
+def test_texts_without_labels_come_from_files_alone():
+    with pytest.raises(InputError, match="texts is hub:some/set, but must be parquet:PATH, csv:PATH or json:PATH"):
+        load_texts("hub:some/set")
