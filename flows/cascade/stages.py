@@ -18,7 +18,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pliant.cascade.trunk import check_cuts, depth
 
 import pliant.cascade.evaluate
 import pliant.cascade.plan
@@ -42,8 +41,10 @@ from pliant.flows.progress import tell
 from pliant.flows.stage import Notes, Run, Stage, StageResult, contents
 from pliant.latency import LatencyTable
 from pliant.models.artifact import Classifier
+from pliant.models.classifier import layers as layers_of
+from pliant.models.classifier import load_model
 from pliant.models.text import Reader
-from pliant.profiling.cascade.latency import profile
+from pliant.profiling.cascade.latency import profile, profile_bag
 from pliant.profiling.cascade.outputs import Text
 from pliant.progress import Progress, share
 from pliant.training import groups
@@ -185,28 +186,29 @@ def make_lesson(
     classifier = large.load()
     texts = [*data.texts(data.split.fit), *unlabelled]
     labels = np.concatenate([data.labels[data.split.fit].astype(np.float64), np.full(len(unlabelled), np.nan)])
-    runtime, notes, chosen = (
-        CascadeRuntime({0: classifier}, config.device),
-        {},
-        exit_layers(depth(classifier), config.distil),
-    )
+    readings, runtime = readings_of(classifier, texts), CascadeRuntime({0: classifier}, config.device)
+    chosen, notes = exit_layers(len(layers_of(load_model(classifier))), config.distil), dict[str, Any]()
     try:
-        check_cuts(classifier, chosen)
+        if chosen:
+            runtime.hidden(0, readings[:1], chosen)
     except ArtifactError as error:  # of a family that cannot be cut behind a layer
         tell(f"exits of {data.name}", str(error))
         chosen, notes = (), {"exits": str(error)}
-    readings = readings_of(classifier, texts)
     order = sorted(range(len(texts)), key=lambda row: len(readings[row][0]))
-    logits, features = [np.empty(0, np.float32)] * len(texts), [np.empty(0, np.float32)] * len(texts)
+    logits, features = dict[int, NDArray[np.float32]](), dict[int, NDArray[np.float32]]()
     with threads(config.threads):
         for at in range(0, len(order), LARGE_SAYS):
             rows = order[at : at + LARGE_SAYS]
-            for row, said, read in zip(rows, *runtime.hidden(0, [readings[row] for row in rows], chosen), strict=True):
-                logits[row], features[row] = said, read
+            batch = [readings[row] for row in rows]
+            said, read = runtime.hidden(0, batch, chosen) if chosen else (runtime.run(0, batch).logits, [])
+            logits |= zip(rows, said, strict=True)
+            features |= zip(rows, read, strict=False)
             progress(at + len(rows), len(order))
+    logit_RK = np.stack([logits[row] for row in range(len(texts))])
+    empty = np.empty((0, len(texts), 0), np.float32)
+    feature_LRD = np.stack([features[row] for row in range(len(texts))], axis=1) if chosen else empty
     mark = hashlib.sha256(repr((data.fingerprint, list(unlabelled))).encode()).hexdigest()
-    feature_LRD = np.stack(features, axis=1) if chosen else np.empty((0, len(texts), 0), np.float32)
-    return Lesson(chosen, np.stack(logits), feature_LRD, labels, f"sha256:{mark}"), notes
+    return Lesson(chosen, logit_RK, feature_LRD, labels, f"sha256:{mark}"), notes
 
 
 def make_bag(
@@ -290,24 +292,27 @@ def measure(config: CascadeFlowConfig, levels: Mapping[str, Level], progress: Pr
     """
     exits = [level for level in levels.values() if isinstance(level, Exit)]
     last = [level for level in levels.values() if isinstance(level, Classifier)][-1]
-    parts: list[tuple[str, Part | Bag, Exit | None, bool]] = []
+    parts: list[tuple[str, Part | Bag, bool]] = []
     for digest, level in levels.items():
         if isinstance(level, Bag):
-            parts.append((digest, level, None, False))
+            parts.append((digest, level, False))
             continue
         trunk = digest if isinstance(level, Classifier) else level.large
         classifier, end = levels[trunk], level if isinstance(level, Exit) else None
         assert isinstance(classifier, Classifier), "an exit is on a classifier"
-        before = [e for e in exits if e.large == trunk and (end is None or e.layers < end.layers)]
-        parts += [(digest, Part(classifier, each.layers if each else 0, end), each, False) for each in (None, *before)]
+        before = [each.layers for each in exits if each.large == trunk and (end is None or each.layers < end.layers)]
+        parts += [(digest, Part(classifier, layers, end), False) for layers in (0, *before)]
         if isinstance(level, Classifier) and level is not last:
-            parts.append((digest, Part(classifier), None, True))
+            parts.append((digest, Part(classifier), True))
     tables = []
     with threads(config.threads):
-        for number, (_, part, before_it, importance) in enumerate(parts):
+        for number, (_, part, importance) in enumerate(parts):
             of = share(progress, 100 * number // len(parts), 100 * (number + 1) // len(parts))
-            tables.append(profile(part, config.latency, config.device, of, importance, before_it))
-    found = [(*part[:1], *part[2:], table) for part, table in zip(parts, tables, strict=True)]
+            if isinstance(part, Bag):
+                tables.append(profile_bag(part, config.latency, of))
+            else:
+                tables.append(profile(part, config.latency, config.device, of, importance))
+    found = [(*each, table) for each, table in zip(parts, tables, strict=True)]
     return Latencies(
         device_class(config.device),
         tuple(_measured(level, [each[1:] for each in found if each[0] == digest]) for digest, level in levels.items()),
@@ -315,16 +320,18 @@ def measure(config: CascadeFlowConfig, levels: Mapping[str, Level], progress: Pr
     )
 
 
-def _measured(level: Level, tables: Sequence[tuple[Exit | None, bool, LatencyTable]]) -> Measured:
-    """Return what was measured of a level: behind which exit, whether with importance, and the latency."""
-    (alone,) = (table for before, importance, table in tables if before is None and not importance)
+def _measured(level: Level, tables: Sequence[tuple[Part | Bag, bool, LatencyTable]]) -> Measured:
+    """Return what was measured of a level: by its parts, whether with importance."""
+    behind = {
+        part.begin if isinstance(part, Part) else 0: table for part, importance, table in tables if not importance
+    }
     return Measured(
-        alone,
+        behind.pop(0),
         next((table for _, importance, table in tables if importance), None),
         kind_of(level),
         level.large if isinstance(level, Exit) else "",
         level.layers if isinstance(level, Exit) else 0,
-        tuple(Resumed(before.layers, table) for before, _, table in tables if before is not None),
+        tuple(Resumed(layers, table) for layers, table in behind.items()),
     )
 
 
