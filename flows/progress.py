@@ -65,7 +65,12 @@ def shares(progress: Report, items: Collection[T]) -> Iterator[tuple[T, Report]]
 def tell(name: str, repeats: Repeats | None) -> None:
     """Say how many rows of a data set repeat, if any does."""
     if repeats is not None and repeats.rows > repeats.inputs:
-        print(f"{name}: {repeats}.", file=sys.stderr)  # noqa: T201
+        say(f"{name}: {repeats}.")
+
+
+def say(sentence: str) -> None:
+    """Say something to whoever runs the flow."""
+    print(sentence, file=sys.stderr)  # noqa: T201
 
 
 def _artifact(name: str) -> Report | None:

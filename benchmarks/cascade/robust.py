@@ -20,7 +20,7 @@ from pliant.cascade import simulated
 from pliant.cascade.artifact import Cascade, LevelOutputs, Outputs
 from pliant.cascade.choice import BatchTimes
 from pliant.cascade.knowledge import Knowledge, knowledge
-from pliant.cascade.plan import PlanConfig, make
+from pliant.cascade.plan import Measured, PlanConfig, make
 from pliant.cascade.scheduler import CascadeScheduler
 from pliant.cascade.simulated import Walks, walks
 from pliant.latency import LatencyTable
@@ -65,7 +65,7 @@ def outputs() -> Outputs:
 def planned() -> tuple[Cascade, Walks, Knowledge]:
     """Return the plan, what every candidate does with every text, and what the scheduler knows."""
     tables = [_table(scale) for scale in SCALES]
-    cascade = make(outputs(), tables, [None, None], PlanConfig(further=()), False, "made up")
+    cascade = make(outputs(), [Measured(table) for table in tables], PlanConfig(further=()), False, "made up")
     return cascade, walks(cascade, outputs()), knowledge([cascade])
 
 

@@ -37,7 +37,7 @@ from pliant.flows.arithmetic import chosen, half_of
 from pliant.flows.cascade import feedback
 from pliant.flows.cascade.config import CascadeFlowConfig, LevelConfig, TaskConfig
 from pliant.flows.config import check_distinct, check_name, configured_class
-from pliant.flows.progress import tell
+from pliant.flows.progress import say, tell
 from pliant.flows.stage import Notes, Run, Stage, StageResult, contents
 from pliant.latency import LatencyTable
 from pliant.models.artifact import Classifier
@@ -153,7 +153,7 @@ def load_unlabelled(task: TaskConfig, data: TextData) -> tuple[Text, ...]:
     texts = pliant.training.texts.load_texts(task.unlabelled, task.columns, data.second is not None)
     held = {groups.key(*text) for rows in (data.split.profiling, data.split.test) for text in data.texts(rows)}
     left = tuple(text for text in texts if groups.key(*text) not in held)
-    tell(f"texts without labels of {data.name}", f"{len(left):,} of {len(texts):,}; the others are held out")
+    say(f"{data.name}: {len(left):,} texts without labels are read; {len(texts) - len(left):,} more are held out.")
     return left
 
 
@@ -192,7 +192,7 @@ def make_lesson(
         if chosen:
             runtime.hidden(0, readings[:1], chosen)
     except ArtifactError as error:  # of a family that cannot be cut behind a layer
-        tell(f"exits of {data.name}", str(error))
+        say(f"{data.name}: its large model gets no exits: {error}.")
         chosen, notes = (), {"exits": str(error)}
     order = sorted(range(len(texts)), key=lambda row: len(readings[row][0]))
     logits, features = dict[int, NDArray[np.float32]](), dict[int, NDArray[np.float32]]()

@@ -210,10 +210,10 @@ def _wanted(promise: Promise, apart_R: Bools) -> Bools:
 def _difference(promise: Promise, right_R: Bools, large_R: Bools, as_large_R: Bools) -> Floats:
     """Return [R], what a text adds to the mean that is to be bounded."""
     if promise.kind == "agree":
-        return as_large_R - 1.0
+        return np.asarray(as_large_R, dtype=np.float64) - 1
     if promise.kind == "drop":
         return np.where(as_large_R, 0.0, right_R.astype(np.float64) - large_R)
-    return right_R - promise.amount
+    return np.asarray(right_R, dtype=np.float64) - promise.amount
 
 
 def _by_cost(steps: Sequence[Step]) -> list[int]:

@@ -120,7 +120,7 @@ def play(
     `rows`: the text of each request, in its task. An answer of a bag has the setting `BY_BAG`.
     """
     fates: dict[int, Observation] = {}
-    onward, early = [], {}
+    onward, early = list[Request](), dict[int, tuple[Request, bool]]()
     for request, row in zip(requests, rows, strict=True):
         steps = walked[request.task][request.setting]
         if len(steps) == len(knowledge.tasks[request.task][request.setting].models):
@@ -134,11 +134,14 @@ def play(
             onward.append(replace(request, utility=request.utility * gain, length=int(steps[1].length_R[row])))
     journal = simulate(scheduler, onward, device)
     for seen in observations(journal):
-        request, right = early.get(seen.request.id, (seen.request, None))
-        if seen.dropped and right is not None:
-            fates[request.id] = Observation(request, request.deadline, right, BY_BAG)
+        id = seen.request.id
+        if id not in early:
+            fates[id] = seen
+        elif seen.dropped:
+            request, right = early[id]
+            fates[id] = Observation(request, request.deadline, right, BY_BAG)
         else:
-            fates[request.id] = replace(seen, request=request)
+            fates[id] = replace(seen, request=early[id][0])
     return [fates[request.id] for request in requests]
 
 
