@@ -1,0 +1,1 @@
+"""Training for bins: encoders, and the lengths of requests."""
