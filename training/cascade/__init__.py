@@ -1,1 +1,1 @@
-"""Training for bins: encoders, and the lengths of requests."""
+"""Training for the cascade: its small levels, distilled."""
