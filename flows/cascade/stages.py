@@ -318,9 +318,10 @@ def measure(config: CascadeFlowConfig, levels: Mapping[str, Level], progress: Pr
                 tables.append(profile_bag(part, config.latency, of))
             else:
                 tables.append(profile(part, config.latency, config.device, of, importance))
+        device = device_class(config.device)
     found = [(*each, table) for each, table in zip(parts, tables, strict=True)]
     return Latencies(
-        device_class(config.device),
+        device,
         tuple(_measured(level, [each[1:] for each in found if each[0] == digest]) for digest, level in levels.items()),
         config.latency.execution.precision,
     )
