@@ -112,9 +112,9 @@ def test_an_artifact_of_another_schema_is_refused(tmp_path):
         SCHEMA: ClassVar[int] = 2
 
     codec.save(_sample(np.zeros(1)), tmp_path)
-    with pytest.raises(FormerSchemaError, match="sample of schema 3, but sample of schema 4 .*run its flow again"):
+    with pytest.raises(FormerSchemaError, match=r"sample of schema 3, but sample of schema 4 .*run its flow again"):
         codec.load(Newer, tmp_path)
-    with pytest.raises(SchemaError, match="sample of schema 3, but sample of schema 2 .*update this one") as caught:
+    with pytest.raises(SchemaError, match=r"sample of schema 3, but sample of schema 2 .*update this one") as caught:
         codec.load(Older, tmp_path)
     assert not isinstance(caught.value, FormerSchemaError)
 
