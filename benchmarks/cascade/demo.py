@@ -167,9 +167,7 @@ def words(compared: Compared, promised: float, confidence: float) -> str:
         return f"{said} {those} are right in {kept.accuracy:.3f}."
     chance = 2 * math.sqrt(promised * (1 - promised) / kept.requests)
     much = "and more" if promised - kept.accuracy > chance else "but no more"
-    return (
-        f"{said} {those} are right in {kept.accuracy:.3f}: less, {much} than chance explains with {kept.requests}."
-    )
+    return f"{said} {those} are right in {kept.accuracy:.3f}: less, {much} than chance explains with {kept.requests}."
 
 
 def form(candidate: str, levels: Sequence[str]) -> Form:
