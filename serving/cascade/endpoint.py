@@ -168,7 +168,8 @@ class _Position:
 def begin(handler: Handler, number: int, first: str, second: str | None, draw: Draw) -> TextInProgress:
     """Return a text before any level ran. `number` is that of its candidate."""
     candidate = handler.served.cascade.candidates[number]
-    reading = handler.readers[candidate.levels[0]].read(first, second)
+    words = any(gate.pruning.rule != "none" for gate in candidate.gates)
+    reading = handler.readers[candidate.levels[0]].read(first, second, words)
     return TextInProgress(handler, candidate, (first, second), (first, second), reading, draw)
 
 
