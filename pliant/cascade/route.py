@@ -166,7 +166,7 @@ def overturned_alone(
     ]
     for former_1K in answers[:-1]:
         agrees = float(same(former_1K, answers[-1], regression, tolerance)[0])
-        found += [
+        features_F += [
             agrees if regression else float(former_1K[0, chosen]),
             agrees,
             float(confidence(former_1K, regression)[0]),
