@@ -319,10 +319,12 @@ def measure(config: CascadeFlowConfig, levels: Mapping[str, Level], progress: Pr
             else:
                 tables.append(profile(part, config.latency, config.device, of, importance))
         device = device_class(config.device)
-    found = [(*each, table) for each, table in zip(parts, tables, strict=True)]
+    measured = [(*each, table) for each, table in zip(parts, tables, strict=True)]
     return Latencies(
         device,
-        tuple(_measured(level, [each[1:] for each in found if each[0] == digest]) for digest, level in levels.items()),
+        tuple(
+            _measured(level, [each[1:] for each in measured if each[0] == digest]) for digest, level in levels.items()
+        ),
         config.latency.execution.precision,
     )
 

@@ -153,15 +153,25 @@ def overturned_alone(
         rate = gate.rates[chosen] if gate.rates else 0.0
     log_doubt = math.log(max(1 - first, MIN_DOUBT))
     after = math.log(max(second, MIN_LIKELY)) - math.log(max(third, MIN_LIKELY))
-    found = [1.0, first, log_doubt, first - second, after, entropy, first * log_doubt, math.log(max(length, 1)), rate]
+    features_F = [
+        1.0,
+        first,
+        log_doubt,
+        first - second,
+        after,
+        entropy,
+        first * log_doubt,
+        math.log(max(length, 1)),
+        rate,
+    ]
     for former_1K in answers[:-1]:
         agrees = float(same(former_1K, answers[-1], regression, tolerance)[0])
-        found += [
+        features_F += [
             agrees if regression else float(former_1K[0, chosen]),
             agrees,
             float(confidence(former_1K, regression)[0]),
         ]
-    return float(expit(sum(map(mul, gate.weights, found))))
+    return float(expit(sum(map(mul, gate.weights, features_F))))
 
 
 def judge(

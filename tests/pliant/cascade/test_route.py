@@ -85,8 +85,8 @@ def test_features_are_those_named(classes, seed):
         "whether it agrees": float(before.argmax() == row.argmax()),
         "its confidence": before.max(),
     }
-    found = features([before[None], row[None]], np.array([7]), rates, False)[0]
-    assert found == pytest.approx([expected[name] for name in (*FEATURES, *FORMER)], abs=1e-9)
+    named = features([before[None], row[None]], np.array([7]), rates, False)[0]
+    assert named == pytest.approx([expected[name] for name in (*FEATURES, *FORMER)], abs=1e-9)
     alone = features([row[None]], np.array([7]), rates, False)[0]
     assert alone == pytest.approx([expected[name] for name in FEATURES], abs=1e-9)
 
