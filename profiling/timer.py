@@ -38,17 +38,31 @@ class TimerConfig:
 
 
 def measure(
-    call: Callable[[], object], config: TimerConfig, device: str = "cpu", clock: Callable[[], float] = time.perf_counter
+    call: Callable[[], object],
+    config: TimerConfig,
+    device: str = "cpu",
+    clock: Callable[[], float] = time.perf_counter,
+    prepare: Callable[[], object] = lambda: None,
 ) -> Timing:
-    """Time `call`, which must wait for all work that it starts on the device. `clock` is used on a CPU."""
+    """Time `call`, which must wait for all work that it starts on the device. `clock` is used on a CPU.
+
+    `prepare` runs before each call, untimed; the peak of memory is of both.
+    """
     if torch.device(device).type == "cuda":
         with torch.cuda.device(device):  # whose stream the events are recorded on
-            return _measured(call, config, device, clock)
-    return _measured(call, config, device, clock)
+            return _measured(call, config, device, clock, prepare)
+    return _measured(call, config, device, clock, prepare)
 
 
-def _measured(call: Callable[[], object], config: TimerConfig, device: str, clock: Callable[[], float]) -> Timing:
+def _measured(
+    call: Callable[[], object],
+    config: TimerConfig,
+    device: str,
+    clock: Callable[[], float],
+    prepare: Callable[[], object],
+) -> Timing:
     for _ in range(config.warmup):
+        prepare()
         call()
     cuda, before = torch.device(device).type == "cuda", 0
     if cuda:
@@ -57,7 +71,9 @@ def _measured(call: Callable[[], object], config: TimerConfig, device: str, cloc
         before = int(torch.cuda.memory_allocated(device))
     samples: list[float] = []
     while len(samples) < config.least or (sum(samples) < config.budget and len(samples) < config.most):
+        prepare()
         if cuda:
+            torch.cuda.synchronize(device)
             begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             begin.record()
             call()

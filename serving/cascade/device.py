@@ -1,4 +1,4 @@
-"""The classifiers of cascade in a device process: load, warm up, run."""
+"""The classifiers and exits of cascade in a device process: load, warm up, run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pliant.cascade.runtime import CascadeRuntime, Execution
+from pliant.cascade.artifact import Exit
+from pliant.cascade.runtime import CascadeRuntime, Execution, Part
 from pliant.device import reporting_memory
 from pliant.errors import InputError
 from pliant.models.artifact import Classifier
@@ -14,7 +15,7 @@ from pliant.registry import codec
 from pliant.serving.cascade.messages import CascadeBuild, Output, Payload
 from pliant.serving.workers.on_device import prepare, usable_precision
 
-WARM_TOKENS = (8, 32)  # lengths of the texts that every classifier runs before the first request
+WARM_TOKENS = (8, 32)  # lengths of the texts that every level runs before the first request
 
 
 def build(spec: CascadeBuild) -> CascadeModel:
@@ -25,19 +26,28 @@ def build(spec: CascadeBuild) -> CascadeModel:
     """
     prepare(spec.plan)
     with reporting_memory(spec.plan.name):
-        loaded = {model.number: codec.load(Classifier, model.folder, model.digest) for model in spec.models}
-        executions = {
-            model.number: Execution(usable_precision(model.precision, spec.plan.device, loaded[model.number].name))
+        folders = {model.digest: model.folder for model in spec.models}
+        classifiers = {digest: codec.load(Classifier, folder, digest) for digest, folder in folders.items()}
+        parts = {
+            model.number: Part(
+                classifiers[model.digest],
+                model.begin,
+                None if model.exit is None else codec.load(Exit, model.exit, model.exit_digest),
+            )
             for model in spec.models
         }
-        model = CascadeModel(CascadeRuntime(loaded, spec.plan.device, executions), spec)
-        for number, classifier in loaded.items():
-            model.warm_up(number, classifier.max_length, spec.plan.warm_batches)
+        executions = {
+            model.number: Execution(usable_precision(model.precision, spec.plan.device, parts[model.number].name))
+            for model in spec.models
+        }
+        model = CascadeModel(CascadeRuntime(parts, spec.plan.device, executions), spec)
+        for number, part in parts.items():
+            model.warm_up(number, part.classifier.max_length, spec.plan.warm_batches)
     return model
 
 
 class CascadeModel:
-    """The runtime as a `Model` of device_process.py. A launch's setting is the number of its classifier."""
+    """The runtime as a `Model` of device_process.py. A launch's setting is the number of its level."""
 
     def __init__(self, runtime: CascadeRuntime, spec: CascadeBuild) -> None:
         self._runtime = runtime
@@ -52,11 +62,16 @@ class CascadeModel:
         return list(zip(run.logits, run.importance, strict=True)), run.seconds
 
     def warm_up(self, number: int, max_length: int, batches: Sequence[int]) -> None:
-        """Run some shapes before the first request: first runs are slow, as kernels are chosen and memory allocated."""
+        """Run some shapes before the first request: first runs are slow, as kernels are chosen and memory allocated.
+
+        What goes on behind an exit does so here too.
+        """
         for tokens in WARM_TOKENS:
             size = min(tokens, max_length)
             for batch in batches:
-                self.run(number, [(np.zeros(size, np.int32), np.zeros(size, np.int8))] * batch)
+                payloads = [(np.zeros(size, np.int32), np.zeros(size, np.int8))] * batch
+                self._runtime.advance(number, payloads)
+                self.run(number, payloads)
 
     def update(self, value: object) -> None:
         raise InputError("model", value, "left as it is: a new version runs in a new process")

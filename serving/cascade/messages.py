@@ -23,9 +23,11 @@ Output = tuple[NDArray[np.float32], NDArray[np.float32] | None]
 
 @dataclass(frozen=True, slots=True)
 class ModelBuild:
-    """A classifier to load. `number` is a launch's setting; `importance`: also return the importance of tokens.
+    """A level to load: a classifier, or a part of one. `number` is a launch's setting.
 
-    `precision`: of its weights, one of pliant.precision.PRECISIONS.
+    `folder`, `digest`: of the classifier, which is loaded once however many levels are parts of it. `importance`: also
+    return the importance of tokens, which whole classifiers can. `precision`: of the weights, one of
+    pliant.precision.PRECISIONS.
     """
 
     number: int
@@ -33,6 +35,9 @@ class ModelBuild:
     digest: str
     importance: bool
     precision: str = "float32"
+    begin: int = 0  # layers of the classifier that an exit before it has run
+    exit: Path | None = None  # folder of the exit at which it ends; None: ends as the classifier does
+    exit_digest: str = ""
 
 
 SHAPE_CACHES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")

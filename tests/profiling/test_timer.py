@@ -40,6 +40,24 @@ def test_it_warms_up_then_repeats_until_the_budget_or_the_most_is_reached(config
     assert counted.count == calls
 
 
+def test_what_prepares_runs_before_each_call_and_is_not_timed():
+    prepared, timed = Calls(5.0), Calls(1.0)
+    order = []
+
+    def prepare() -> None:
+        order.append("prepare")
+        prepared()
+
+    def call() -> None:
+        order.append("call")
+        timed()
+
+    config = TimerConfig(warmup=1, least=2, most=2)
+    timing = measure(call, config, clock=lambda: prepared.now + timed.now, prepare=prepare)
+    assert order == ["prepare", "call"] * 3
+    assert timing.median == 1.0
+
+
 @given(arrays(np.float64, (4, 3), elements=st.floats(0.1, 10)))
 def test_monotonic_seconds_are_the_least_of_all_that_are_at_least_as_long_and_as_many(seconds):
     expected = [[seconds[row:, column:].min() for column in range(3)] for row in range(4)]

@@ -16,14 +16,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from pliant.cascade.attention import Received, blocks, watch
 from pliant.cascade.evaluate import EvaluationData, settle, walk
 from pliant.cascade.run import load, run
-from pliant.cascade.runtime import CascadeRuntime, Execution, pack
-from pliant.errors import InputError
+from pliant.cascade.runtime import STATES, CascadeRuntime, Execution, Part, pack
+from pliant.cascade.trunk import Trunk
+from pliant.errors import ArtifactError, InputError
 from pliant.fallbacks import Collector
 from pliant.models.artifact import Classifier
-from pliant.models.classifier import layers, load_model, positions
+from pliant.models.classifier import layers, load_model, positions, typed
 from pliant.models.execution import PackedLinear, can_pack
 from tests.fixtures.cascade.artifacts import Things, things
-from tests.fixtures.cascade.classifiers import tiny_classifier
+from tests.fixtures.cascade.classifiers import tiny_classifier, tiny_exit
 
 LENGTHS = (12, 5, 20, 12)
 
@@ -176,6 +177,157 @@ def test_a_packed_encoder_gives_the_same_logits(family):
     assert sum(layer._activation == "gelu" for layer in linear(packed, PackedLinear)) == 2, "one a layer"
     ids = torch.randint(5, 80, (3, 12), generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(packed(input_ids=ids).logits, plain(input_ids=ids).logits, atol=1e-4, rtol=1e-4)
+
+
+WHOLE, EXIT, REST, SECOND, LAST = range(5)
+"""A classifier; its exit behind one layer and what is left; an exit behind two that goes on from the first, and what is
+left behind that."""
+
+
+def parts(family: str = "bert") -> dict[int, Part | Classifier]:
+    one = tiny_classifier("large", family, layers=3)
+    first, second = tiny_exit(1), tiny_exit(2, seed=1)
+    return {WHOLE: one, EXIT: Part(one, 0, first), REST: Part(one, 1), SECOND: Part(one, 1, second), LAST: Part(one, 2)}
+
+
+def read_by_exits(classifier: Classifier, payload, layers: int) -> torch.Tensor:
+    """Return the mean and the maximum of the hidden states that transformers' unchanged model returns for one text."""
+    ids, types = (torch.from_numpy(each.astype(np.int64))[None] for each in payload)
+    model = load_model(classifier)
+    options = {"token_type_ids": types} if typed(model) else {}
+    with torch.inference_mode():
+        hidden_ND = model(input_ids=ids, output_hidden_states=True, **options).hidden_states[layers][0]
+    return torch.cat([hidden_ND.mean(0), hidden_ND.max(0).values])
+
+
+def head(exit, feature_F: torch.Tensor) -> torch.Tensor:
+    into, into_bias, out, out_bias = map(torch.from_numpy, (exit.into, exit.into_bias, exit.out, exit.out_bias))
+    return out @ nn.functional.gelu(into @ feature_F + into_bias) + out_bias
+
+
+def first_layers(runtime: CascadeRuntime) -> list[int]:
+    """Return a list to which every run of a model's first layer adds the size of its batch."""
+    runs: list[int] = []
+    layers(runtime._models[0].module)[0].register_forward_hook(lambda *call: runs.append(len(call[1][0])))
+    return runs
+
+
+CUT = ("bert", "roberta", "electra", "distilbert", "modernbert", "mpnet", "deberta-v2")
+
+
+@pytest.mark.parametrize("family", CUT)
+def test_an_exit_answers_from_the_mean_and_maximum_over_each_texts_own_tokens(family):
+    several = parts(family)
+    runtime = CascadeRuntime(several)
+    for number in (EXIT, SECOND):
+        for row, payload in zip(runtime.run(number, payloads()).logits, payloads(), strict=True):
+            part = several[number]
+            expected = head(part.exit, read_by_exits(part.classifier, payload, part.exit.layers))
+            np.testing.assert_allclose(row, expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("family", CUT)
+def test_texts_regrouped_behind_an_exit_get_the_whole_classifiers_answers_without_its_first_layer(family):
+    runtime, drawn = CascadeRuntime(parts(family)), payloads((12, 5, 20, 12, 9))
+    expected = runtime.run(WHOLE, drawn).logits
+    for way in ((EXIT, REST), (EXIT, SECOND, LAST)):
+        for number in way[:-1]:
+            runtime.run(number, drawn[:2])
+            runtime.run(number, drawn[2:])
+        runs = first_layers(runtime)
+        for group in ([4, 0, 2], [3], [1]):
+            rest = runtime.run(way[-1], [drawn[row] for row in group])
+            np.testing.assert_allclose(rest.logits, [expected[row] for row in group], atol=1e-4)
+        assert not runs
+
+
+def test_a_launch_with_a_text_whose_states_are_gone_runs_from_the_first_layer_on(monkeypatch):
+    drawn = payloads()
+    expected = CascadeRuntime(parts()).run(WHOLE, drawn).logits
+    for most in (0, 4 * 16 * 20):  # bytes: of none, of some
+        monkeypatch.setitem(STATES, "cpu", most)
+        runtime = CascadeRuntime(parts())
+        runtime.run(EXIT, drawn)
+        runs = first_layers(runtime)
+        np.testing.assert_allclose(runtime.run(REST, drawn).logits, expected, atol=1e-4)
+        assert runs == [4]
+
+
+def test_states_are_taken_by_the_level_that_ends_the_trunk_and_equal_texts_share_them():
+    runtime, (text, *_) = CascadeRuntime(parts()), payloads()
+    runtime.run(EXIT, [text, text])
+    runs = first_layers(runtime)
+    runtime.run(REST, [text, text])
+    assert not runs
+    runtime.run(REST, [text])
+    assert runs == [1]
+
+
+def test_parts_of_one_classifier_share_its_weights_unless_they_compute_otherwise():
+    assert len(CascadeRuntime(parts())._models) == 1
+    ways = {number: Execution(packed=number == WHOLE) for number in parts()}
+    assert len(CascadeRuntime(parts(), execution=ways)._models) == 2
+
+
+@pytest.mark.parametrize("family", CUT)
+def test_hidden_gives_the_whole_classifiers_logits_and_what_its_exits_read(family):
+    runtime, classifier = CascadeRuntime(parts(family)), parts(family)[WHOLE]
+    logits, features = runtime.hidden(WHOLE, payloads(), [2, 1])
+    np.testing.assert_allclose(logits, runtime.run(WHOLE, payloads()).logits, atol=1e-5)
+    for payload, feature_LF in zip(payloads(), features, strict=True):
+        assert (feature_LF.dtype, feature_LF.shape) == (np.float32, (2, 32))
+        for row, behind in zip(feature_LF, (2, 1), strict=True):
+            np.testing.assert_allclose(row, read_by_exits(classifier, payload, behind), atol=1e-4)
+
+
+def test_an_exit_computes_what_hidden_says_it_reads():
+    several = parts()
+    runtime = CascadeRuntime(several)
+    _, features = runtime.hidden(WHOLE, payloads(), [1])
+    expected = [head(several[EXIT].exit, torch.from_numpy(feature_LF[0])) for feature_LF in features]
+    np.testing.assert_allclose(runtime.run(EXIT, payloads()).logits, torch.stack(expected), atol=1e-6)
+
+
+@pytest.mark.parametrize("number", [EXIT, REST])
+def test_importance_of_a_part_is_refused_by_name(number):
+    name = "exit 1" if number == EXIT else "large"
+    with pytest.raises(InputError, match=f"importance is asked of {name}, but must be asked of a classifier that runs"):
+        CascadeRuntime(parts()).run(number, payloads(), importance=True)
+
+
+def test_parts_that_fit_no_classifier_are_refused():
+    one = tiny_classifier(layers=3)
+    with pytest.raises(InputError, match="begin is 1, but must be at least 0 and less than the layers of the exit"):
+        Part(one, 1, tiny_exit(1))
+    with pytest.raises(ArtifactError, match="the exit exit 1 reads 10 numbers, but small gives 32"):
+        CascadeRuntime({0: Part(one, 0, tiny_exit(width=5))})
+    for beyond in (Part(one, 0, tiny_exit(3)), Part(one, 3)):
+        with pytest.raises(ArtifactError, match="cannot be cut behind 3 of its layers: its list has 3"):
+            CascadeRuntime({0: beyond})
+    with pytest.raises(InputError, match="layers is empty"):
+        CascadeRuntime({0: one}).hidden(0, payloads(), [])
+
+
+def test_a_resumed_batch_that_the_device_lacks_memory_for_goes_on_from_its_states_in_pieces(monkeypatch):
+    runtime = CascadeRuntime(parts())
+    expected = runtime.run(WHOLE, payloads()).logits
+    runtime.run(EXIT, payloads())
+    runs, rest = first_layers(runtime), Trunk.rest
+
+    def short_of_memory(self, start, arguments):
+        if len(start.hidden_BND) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return rest(self, start, arguments)
+
+    monkeypatch.setattr(Trunk, "rest", short_of_memory)
+    np.testing.assert_allclose(runtime.run(REST, payloads()).logits, expected, atol=1e-4)
+    assert not runs
+
+
+def test_in_half_precision_what_is_left_behind_an_exit_gives_the_whole_classifiers_answers(with_bfloat16):
+    runtime = CascadeRuntime(parts(), execution=Execution("bfloat16", packed=False))
+    runtime.run(EXIT, payloads())
+    np.testing.assert_allclose(runtime.run(REST, payloads()).logits, runtime.run(WHOLE, payloads()).logits, atol=0.05)
 
 
 @pytest.fixture(scope="module", params=["single", "pairs", "regression"])

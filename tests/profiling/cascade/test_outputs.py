@@ -9,7 +9,8 @@ import pytest
 
 from pliant.cascade.artifact import Pruning
 from pliant.cascade.prune import kept_words
-from pliant.cascade.runtime import CascadeRuntime
+from pliant.cascade.runtime import CascadeRuntime, Part
+from pliant.cascade.trunk import Trunk
 from pliant.errors import InputError
 from pliant.models.text import Reader, shorten
 from pliant.profiling.cascade.latency import LatencyConfig, profile
@@ -104,3 +105,13 @@ def test_a_table_rises_with_length_and_batch():
     seconds = np.array(profile(tiny_classifier(), FAST).seconds)
     assert np.all(np.diff(seconds, axis=0) >= 0)
     assert np.all(np.diff(seconds, axis=1) >= 0)
+
+
+def test_each_timed_launch_behind_an_exit_goes_on_from_what_the_exit_left(monkeypatch):
+    resumed, launches, rest, run = [], [], Trunk.rest, CascadeRuntime.run
+    monkeypatch.setattr(Trunk, "rest", lambda *given: resumed.append(given) or rest(*given))
+    monkeypatch.setattr(CascadeRuntime, "run", lambda *given: launches.append(given) or run(*given))
+    classifier = tiny_classifier()
+    trials = 1  # of the cut, when it is loaded
+    assert profile(Part(classifier, 1), FAST).settings == (4, 8, classifier.max_length)
+    assert len(resumed) == len(launches) + trials > trials

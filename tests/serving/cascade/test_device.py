@@ -9,8 +9,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from pliant.cascade.runtime import CascadeRuntime
+from pliant.cascade.runtime import CascadeRuntime, Part
+from pliant.cascade.trunk import Trunk
 from pliant.errors import DeviceError, DigestError, InputError
+from pliant.models.artifact import Classifier
 from pliant.models.text import Reader
 from pliant.registry import codec
 from pliant.serving.cascade.messages import (
@@ -23,7 +25,8 @@ from pliant.serving.cascade.messages import (
     ModelBuild,
 )
 from pliant.serving.workers.devices import DevicePlan
-from tests.fixtures.cascade.published import DEVICE, SURE, UNSURE, tiny_classifier
+from tests.fixtures.cascade.classifiers import tiny_exit
+from tests.fixtures.cascade.published import DEVICE, SURE, UNSURE, WIDTH, tiny_classifier
 
 CLASSIFIERS = {3: tiny_classifier("colours", "small"), 5: tiny_classifier("colours", "large")}
 
@@ -51,6 +54,26 @@ def test_a_launch_runs_the_classifier_of_its_number_and_only_the_pruning_one_tel
         lengths = [len(importance) for _, importance in outputs if importance is not None]
         assert lengths == ([len(ids) for ids, _ in payloads(number)] if number == 3 else [])
         assert seconds > 0
+
+
+def test_an_exit_and_what_is_left_behind_it_are_parts_of_one_classifier_and_warmed_up_as_they_will_run(
+    told, tmp_path, monkeypatch
+):
+    one = tiny_exit(1, classes=CLASSIFIERS[5].classes, width=WIDTH)
+    digest = codec.save(one, tmp_path / "exit")
+    large = replace(told.models[1], importance=False)
+    models = (replace(large, number=7, begin=1), replace(large, number=6, exit=tmp_path / "exit", exit_digest=digest))
+    loads, load, rests, rest = [], codec.load, [], Trunk.rest
+    monkeypatch.setattr(codec, "load", lambda kind, *where: loads.append(kind) or load(kind, *where))
+    monkeypatch.setattr(Trunk, "rest", lambda self, *given: rests.append(given) or rest(self, *given))
+    model = replace(told, models=(*models, large))()
+    assert loads.count(Classifier) == 1
+    assert len(rests) == 1 + 2 * 2, "the trial of the cut, and two lengths in two batches"
+    parts = {5: CLASSIFIERS[5], 6: Part(CLASSIFIERS[5], 0, one), 7: Part(CLASSIFIERS[5], 1)}
+    for number in (6, 7):
+        outputs, _ = model.run(number, payloads(5))
+        expected = CascadeRuntime(parts).run(number, payloads(5)).logits
+        np.testing.assert_allclose([logits for logits, _ in outputs], expected, atol=1e-5)
 
 
 def test_a_model_that_another_worker_has_is_refused(told):
