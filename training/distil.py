@@ -42,6 +42,7 @@ class DistilConfig:
     weight: float = 0.3  # of a known label, against 1 for the large model's logits
     temperature: float = 2.0  # by which both models' logits are divided where they are compared
     batch: int = 64  # texts
+    most: int = 2**15  # n-grams that the bag knows, each a row of `width` numbers
     width: int = 96  # of the bag
     bag_epochs: int = 12
     bag_rate: float = 0.01
@@ -59,7 +60,7 @@ class DistilConfig:
             raise InputError("dropout", self.dropout, "from 0 to below 1")
         if not 0 <= self.weight < math.inf:
             raise InputError("weight", self.weight, "a finite number from 0 on")
-        for key in ("batch", "width", "bag_epochs", "hidden", "exit_epochs"):
+        for key in ("batch", "most", "width", "bag_epochs", "hidden", "exit_epochs"):
             if getattr(self, key) < 1:
                 raise InputError(key, getattr(self, key), "at least 1")
         for key in ("temperature", "bag_rate", "exit_rate"):
@@ -98,7 +99,7 @@ def train_bag(
     `InputError` for targets that are not finite.
     """
     goal = _Goal.of(config, target_RK, label_R, regression=not large.classes)
-    known_G, texts = _texts([grams(*reading) for reading in readings])
+    known_G, texts = _texts([grams(*reading) for reading in readings], config.most)
     torch.manual_seed(config.seed)
     table = nn.EmbeddingBag(max(1, len(known_G)), config.width, mode="mean", sparse=True)
     nn.init.normal_(table.weight, std=0.1)
@@ -247,33 +248,27 @@ class _Texts:
         return flat[kept], before[np.concatenate([[0], end_R])]
 
 
-def _texts(grams_R: Sequence[NDArray[np.int32]]) -> tuple[NDArray[np.int32], _Texts]:
+def _texts(grams_R: Sequence[NDArray[np.int32]], most: int) -> tuple[NDArray[np.int32], _Texts]:
     """Return [G] the n-grams that a bag knows, ascending, and the texts by them.
 
-    These are the ones of several texts, as of one text alone a bag would only learn it by heart; and not those that every
-    text has equally often, such as the mark that it begins with, as they say nothing.
+    These are the `most` that are in most texts, of equally common ones tokens first. Left out are those that every text has
+    equally often, such as the mark that it begins with, as they say nothing.
     """
-    distinct, place_L, count_L = _counted(grams_R)
-    texts_G = np.bincount(place_L)
-    least_G, most_G = np.full(len(distinct), np.inf), np.zeros(len(distinct))
-    np.minimum.at(least_G, place_L, count_L)
-    np.maximum.at(most_G, place_L, count_L)
-    known_G = distinct[(texts_G > 1) & ((texts_G < len(grams_R)) | (least_G < most_G))]
-    places = []
-    for number_M in grams_R:
-        place_M = np.searchsorted(known_G, number_M)
-        inside = place_M < len(known_G)
-        place_M, number_M = place_M[inside], number_M[inside]
-        places.append(place_M[known_G[place_M] == number_M])
-    start = np.cumsum([0, *map(len, places)], dtype=np.int64)
-    return known_G, _Texts(np.concatenate(places).astype(np.int64), start)
-
-
-def _counted(grams_R: Sequence[NDArray[np.int32]]) -> tuple[NDArray[np.int32], Index, Index]:
-    """Return [G] the distinct n-grams, and for every text and each of its own the place among these, and how often."""
-    parts = [np.unique(each, return_counts=True) for each in grams_R]
-    distinct, place_L = np.unique(np.concatenate([own for own, _ in parts]), return_inverse=True)
-    return distinct, place_L, np.concatenate([count for _, count in parts])
+    rows, length_R = len(grams_R), np.array([len(each) for each in grams_R])
+    owner_L = np.repeat(np.arange(rows), length_R)
+    distinct, gram_L = np.unique(np.concatenate(grams_R), return_inverse=True)
+    pairs, count = np.unique(gram_L * rows + owner_L, return_counts=True)  # of an n-gram and a text that has it
+    texts_G = np.bincount(pairs // rows)
+    starts_G = np.cumsum(texts_G) - texts_G
+    alike_G = (texts_G == rows) & (np.minimum.reduceat(count, starts_G) == np.maximum.reduceat(count, starts_G))
+    common = np.argsort(np.where(alike_G, 0, -texts_G), kind="stable")[: min(most, np.count_nonzero(~alike_G))]
+    known = np.sort(common)
+    place_G = np.full(len(distinct), -1)
+    place_G[known] = np.arange(len(known))
+    place_L = place_G[gram_L]
+    kept = place_L >= 0
+    start = np.concatenate([[0], np.cumsum(np.bincount(owner_L[kept], minlength=rows))])
+    return distinct[known], _Texts(place_L[kept], start)
 
 
 def _train(
