@@ -22,8 +22,7 @@ Floats = NDArray[np.float64]
 def kept_words(importance_N: NDArray[np.float32], words_N: NDArray[np.int32], pruning: Pruning) -> Kept:
     """Return [W], whether each word is kept. Special tokens (word -1) do not count; every text keeps at least one word.
 
-    "mean" keeps a word if any of its tokens has more than `value` times the mean importance (Eq. 5). "mass" keeps the
-    fewest, most important words that hold the share `value` of the sum; of equal ones the earlier. Raises `InputError`
+    "mean" keeps a word if any of its tokens has more than `value` times the mean importance (Eq. 5). Raises `InputError`
     for another rule.
     """
     proper_N = words_N >= 0
@@ -32,31 +31,16 @@ def kept_words(importance_N: NDArray[np.float32], words_N: NDArray[np.int32], pr
         return np.zeros(0, dtype=np.bool_)
     words = int(word_T[-1]) + 1
     kept_W: Kept = np.ones(words, dtype=np.bool_)
-    match pruning.rule:
-        case "none":
-            return kept_W
-        case "mean":
-            strength_W: Floats = np.full(words, -np.inf)
-            np.maximum.at(strength_W, word_T, importance_T)
-            kept_W = strength_W > pruning.value * (importance_T.sum() / len(importance_T))
-        case "mass":
-            strength_W = np.bincount(word_T, importance_T).astype(np.float64, copy=False)
-            kept_W = _mass(strength_W, pruning.value)
-        case _:
-            raise InputError("pruning rule", pruning.rule, "none, mean or mass")
+    if pruning.rule == "none":
+        return kept_W
+    if pruning.rule != "mean":
+        raise InputError("pruning rule", pruning.rule, "none or mean")
+    strength_W: Floats = np.full(words, -np.inf)
+    np.maximum.at(strength_W, word_T, importance_T)
+    kept_W = strength_W > pruning.value * (importance_T.sum() / len(importance_T))
     for start, end in _texts(words_N):
         if not kept_W[start:end].any():
             kept_W[start + strength_W[start:end].argmax()] = True
-    return kept_W
-
-
-def _mass(strength_W: Floats, share: float) -> Kept:
-    """Return [W], the first words by descending strength whose sum reaches `share` of all."""
-    order_W = np.argsort(-strength_W, kind="stable")
-    sum_W = strength_W[order_W].cumsum()
-    count = int(np.searchsorted(sum_W, share * sum_W[-1])) + 1
-    kept_W = np.zeros(len(strength_W), dtype=np.bool_)
-    kept_W[order_W[:count]] = True
     return kept_W
 
 

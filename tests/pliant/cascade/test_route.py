@@ -1,4 +1,4 @@
-"""Answers, confidences, gains and the choice of a candidate follow their definitions, which are written out here."""
+"""Answers, confidences, what is overturned and the choice of a candidate follow their definitions, which are written out here."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pliant.cascade.artifact import Candidate, Cascade, Gate
 from pliant.cascade.route import (
     FEATURES,
+    FORMER,
     answers,
     choose,
     combine,
@@ -21,6 +22,7 @@ from pliant.cascade.route import (
     judge,
     number_of,
     reroute_probability,
+    same,
 )
 from pliant.errors import InputError
 from tests.fixtures.cascade.scenarios import profiles
@@ -57,37 +59,58 @@ def test_a_regression_s_answer_is_its_value_and_the_chance_of_an_error_within_th
 def test_an_answer_of_two_levels_is_their_weighted_mean(weight):
     before, after = np.array([[0.8, 0.2]]), np.array([[0.4, 0.6]])
     expected = [[weight * 0.4 + (1 - weight) * 0.8, weight * 0.6 + (1 - weight) * 0.2]]
-    assert combine(Gate("gain", weight=weight), before, after) == pytest.approx(np.array(expected))
+    assert combine(Gate("always", weight=weight), before, after) == pytest.approx(np.array(expected))
 
 
 @given(st.integers(2, 6), st.integers(0, 1000))
 def test_features_are_those_named(classes, seed):
-    row = np.random.default_rng(seed).dirichlet(np.ones(classes) / 2)
-    first, second, *rest = sorted(row, reverse=True)
+    rng = np.random.default_rng(seed)
+    before, row = rng.dirichlet(np.ones(classes) / 2, 2)
+    rates = rng.random(classes)
+    first, second, third, *_ = [*sorted(row, reverse=True), 0.0]
+    doubt = math.log(max(1 - first, 1e-6))
     expected = {
         "one": 1.0,
         "confidence": first,
-        "log doubt": math.log(max(1 - first, 1e-6)),
-        "second": second,
+        "log doubt": doubt,
+        "margin": first - second,
+        "log of second over third": math.log(max(second, 1e-9)) - math.log(max(third, 1e-9)),
         "entropy": -sum(p * math.log(p) for p in row if p > 0),
-        "confidence x doubt": first * (1 - first),
-        "rest": sum(rest),
+        "confidence x log doubt": first * doubt,
+        "log length": math.log(7),
+        "rate of the class": rates[row.argmax()],
+        "its probability of the answer": before[row.argmax()],
+        "whether it agrees": float(before.argmax() == row.argmax()),
+        "its confidence": before.max(),
     }
-    assert features(row[None], False)[0] == pytest.approx([expected[name] for name in FEATURES], abs=1e-9)
+    found = features([before[None], row[None]], np.array([7]), rates, False)[0]
+    assert found == pytest.approx([expected[name] for name in (*FEATURES, *FORMER)], abs=1e-9)
+    alone = features([row[None]], np.array([7]), rates, False)[0]
+    assert alone == pytest.approx([expected[name] for name in FEATURES], abs=1e-9)
 
 
-def test_a_gain_above_the_threshold_goes_on_with_the_gain():
-    gate = Gate("gain", threshold=0.25, weights=(1.0, -1.0, 0, 0, 0, 0, 0))
-    gain_R = judge(gate, np.array([[0.5, 0.5], [0.75, 0.25], [0.9, 0.1]]), np.zeros(3), False)
-    assert gain_R[0] == 0.5
-    assert np.isnan(gain_R[1:]).all()  # 0.25 is not above 0.25
+def test_levels_of_a_regression_agree_within_the_tolerance():
+    near, far = np.array([[2.4, 0.7]]), np.array([[3.1, 0.7]])
+    mine = np.array([[2.0, 0.9]])
+    assert same(near, mine, True, 0.5).all() and not same(far, mine, True, 0.5).any()
+    agrees = features([far, mine], np.array([3]), (), True, 0.5)[0, -2]
+    assert agrees == 0.0 and features([near, mine], np.array([3]), (), True, 0.5)[0, -2] == 1.0
+
+
+def test_an_answer_that_is_likelier_overturned_than_the_threshold_goes_on():
+    gate = Gate("overturn", threshold=0.25, weights=(0.0, 0.0, 1.0))  # the odds are the doubt
+    answer_RK = np.array([[0.5, 0.5], [2 / 3, 1 / 3], [0.9, 0.1]])
+    worth_R = judge(gate, [answer_RK], np.full(3, 5), np.zeros(3), False)
+    assert worth_R[0] == pytest.approx(1 / 3)
+    assert np.isnan(worth_R[2])
+    assert np.isnan(judge(replace(gate, threshold=0.25 + 1e-9), [answer_RK], np.full(3, 5), np.zeros(3), False)[1])
 
 
 def test_a_published_gate_tosses_with_eq_4():
     gate, answer = Gate("tabi", threshold=0.8, slope=10.0), np.array([[0.95, 0.05]])
     chance = probability_of_eq_4(0.95, 0.8, 10.0)
-    assert judge(gate, answer, np.array([chance - 1e-9]), False)[0] == pytest.approx(0.05)
-    assert np.isnan(judge(gate, answer, np.array([chance + 1e-9]), False)[0])
+    assert judge(gate, [answer], np.array([5]), np.array([chance - 1e-9]), False)[0] == pytest.approx(0.05)
+    assert np.isnan(judge(gate, [answer], np.array([5]), np.array([chance + 1e-9]), False)[0])
 
 
 def cascade(*figures):
