@@ -34,15 +34,9 @@ from pliant.training import docstrings
 from pliant.training.text_data import TextData
 from pliant.workload import poisson
 
-# Chosen on one core with AVX2 at some 10 Gflop/s, where training both levels takes half a minute (docs/log).
+# Chosen on one core with AVX2 at some 10 Gflop/s, where training takes half a minute (docs/log).
 OVERRIDES: Mapping[str, Any] = {
     "levels": [
-        {
-            "name": "small",
-            # Smaller, or trained for one epoch, it is right in half of the texts on some processors: nothing to save.
-            "scratch": {"width": 64, "layers": 1, "heads": 2, "vocabulary": 2000},
-            "classifier": {"epochs": 3, "batch": 16, "rate": 4e-3, "head_rate": 4e-3, "max_length": 48},
-        },
         {
             "name": "large",
             "scratch": {"width": 128, "layers": 4, "heads": 4, "vocabulary": 4000, "dropout": 0.2},
@@ -50,7 +44,6 @@ OVERRIDES: Mapping[str, Any] = {
             "classifier": {"epochs": 1, "batch": 16, "rate": 3e-3, "head_rate": 3e-3, "train_length": 32},
         },
     ],
-    "outputs": {"prunings": []},
     "latency": {
         "lengths": [16, 32, 64],
         "batches": [1, 4, 16],
@@ -109,15 +102,15 @@ def demo(project: Settings, console: Console) -> Comparison:
         f"alone: {default.utility:.0f} and {large.utility:.0f} of {default.requests}, at the median in "
         f"{1e3 * default.p50:.0f} ms and {1e3 * large.p50:.0f} ms. "
         + (
-            "Deadlines are met by answers of the small model: where it is sure, and where the large one has no time."
+            "Deadlines are met by answers of the small levels: where they are sure, and where the large one has no time."
             if len(cascade.candidates[0].levels) > 1
-            else "The small model was right too seldom on this machine for a promise, so the large one serves alone."
+            else "The small levels were right too seldom on this machine for a promise, so the large one serves alone."
         )
     )
     seen, figures = {name: compared.seen(name) for name in compared.turns}, {"capacity": compared.bears}
     picture = keep(project, "cascade", seen, figures, compared.plain())
     console.print(f"\nThe picture of this run: {picture}")
-    reason = "Where the small model is hardly faster than the large one with its way over HTTP, there is little to win."
+    reason = "Where a text's way over HTTP takes as long as the large model, there is little to win."
     return Comparison("texts answered correctly and in time, over the large model alone", ratio, reason)
 
 
@@ -163,7 +156,7 @@ def words(compared: Compared, promised: float, confidence: float) -> str:
     )
     if cut.requests:
         said += (
-            f" Deadlines cut {cut.requests / (cut.requests + kept.requests):.1%} of the answers short: the small model was "
+            f" Deadlines cut {cut.requests / (cut.requests + kept.requests):.1%} of the answers short: a small level was "
             "unsure, no time was left for the large one, and so its own answer was given, which was right in "
             f"{cut.accuracy:.3f}. Of these nothing is promised, and each says so (`cut_short`)."
         )

@@ -20,8 +20,8 @@ from pliant.precision import FLOAT32
 from pliant.profiling.cascade.latency import LatencyConfig
 from pliant.profiling.cascade.outputs import OutputsConfig
 from pliant.settings import Fraction
+from pliant.training.cascade.distil import DistilConfig
 from pliant.training.classifier import ClassifierConfig
-from pliant.training.distil import DistilConfig
 from pliant.training.starts import LARGE, ScratchConfig
 from pliant.training.text_data import Shares
 from pliant.training.texts import Columns

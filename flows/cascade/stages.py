@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 import pliant.cascade.evaluate
 import pliant.cascade.plan
 import pliant.profiling.cascade.outputs
+import pliant.training.cascade.distil
 import pliant.training.classifier
-import pliant.training.distil
 import pliant.training.linear
 import pliant.training.loading
 import pliant.training.starts
@@ -48,7 +48,7 @@ from pliant.profiling.cascade.latency import profile, profile_bag
 from pliant.profiling.cascade.outputs import Text
 from pliant.progress import Progress, share
 from pliant.training import groups
-from pliant.training.distil import exit_layers
+from pliant.training.cascade.distil import exit_layers
 from pliant.training.linear import LinearComparison
 from pliant.training.text_data import TextData
 
@@ -223,7 +223,7 @@ def make_bag(
     began, classifier, learnt = time.monotonic(), large.load(), lesson.load()
     readings = readings_of(classifier, [*data.texts(data.split.fit), *unlabelled])
     with threads(1):  # many small steps
-        bag = pliant.training.distil.train_bag(
+        bag = pliant.training.cascade.distil.train_bag(
             *(config.distil, classifier, large.digest, "bag", learnt.data),
             *(readings, learnt.logits, learnt.labels, progress),
         )
@@ -242,7 +242,7 @@ def make_exit(
     del data  # which names the stage
     began, learnt = time.monotonic(), lesson.load()
     with threads(1):
-        head = pliant.training.distil.train_exit(
+        head = pliant.training.cascade.distil.train_exit(
             *(config.distil, large.load(), large.digest, f"exit{layers}", layers, learnt.data),
             *(learnt.features[learnt.layers.index(layers)], learnt.logits, learnt.labels, progress),
         )
@@ -312,9 +312,10 @@ def measure(config: CascadeFlowConfig, levels: Mapping[str, Level], progress: Pr
                 tables.append(profile_bag(part, config.latency, of))
             else:
                 tables.append(profile(part, config.latency, config.device, of, importance))
+        device = device_class(config.device)
     found = [(*each, table) for each, table in zip(parts, tables, strict=True)]
     return Latencies(
-        device_class(config.device),
+        device,
         tuple(_measured(level, [each[1:] for each in found if each[0] == digest]) for digest, level in levels.items()),
         config.latency.execution.precision,
     )

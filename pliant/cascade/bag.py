@@ -2,9 +2,9 @@
 
 An n-gram is a token or two neighbouring ones, special ones included. Its number needs neither a vocabulary nor other texts:
 a token keeps its own, and two are hashed into a range above. Those that say nothing, as a mark that begins every text, are
-left out where the bag learns (training/distil.py). Of a pair, an n-gram is of one of three kinds, each with numbers of its
-own: in the first text alone, in the second alone, or in both; and for each token its kind counts as an n-gram as well, so
-that what two texts share counts though no text before had it. Knows no tokenizer and no torch.
+left out where the bag learns (training/cascade/distil.py). Of a pair, an n-gram is of one of three kinds, each with numbers
+of its own: in the first text alone, in the second alone, or in both; and for each token its kind counts as an n-gram as
+well, so that what two texts share counts though no text before had it. Knows no tokenizer and no torch.
 
 Shape suffixes: N tokens (special ones included), M n-grams of a text, G known ones, W width, K outputs, R texts.
 """

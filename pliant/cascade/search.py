@@ -51,7 +51,7 @@ class Promise:
     """What is to hold, `kind` being agree, drop or right (see the module), at `confidence`.
 
     `amount`: the share of differing answers, the loss of accuracy, or the accuracy; `horizon`: of how many further texts,
-    None: in the long run; `labels`: to look at, at most.
+    None: in the long run; `labels`: to look at for a drop, at most.
     """
 
     kind: str
@@ -181,7 +181,7 @@ def prove(way: Way, data: EvaluationData, promise: Promise) -> Proven | None:
     looked_R, best = np.zeros(len(labels), dtype=np.bool_), None
     for point, as_large_R in enumerate(as_large_PR):
         wanted_R = looked_R | _wanted(promise, ~as_large_R)
-        if np.isnan(labels[wanted_R]).any() or wanted_R.sum() > promise.labels:
+        if np.isnan(labels[wanted_R]).any() or (promise.kind == "drop" and wanted_R.sum() > promise.labels):
             break
         looked_R = wanted_R
         difference_R = _difference(promise, right_PR[point], large.correct_R, as_large_R)

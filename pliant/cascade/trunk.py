@@ -2,8 +2,9 @@
 
 A `Trunk` is a shallow copy of the model, with the same weights, in which every layer of the list is wrapped. In a pass
 that stops, the layer behind the cut raises the hidden states that it is given. In a pass that goes on, the layers before
-the cut hand on what they are given, and the one behind it runs on the stored hidden states instead. So masks, positions,
-numbers of layers and the head remain the family's own code and configuration. Knows no heads of exits and no batching.
+the cut hand on what they are given, and the one behind it runs on the stored hidden states instead; they also stand for
+the embeddings, where one module gives these to the first layer. So masks, positions, numbers of layers and the head remain
+the family's own code and configuration. Knows no heads of exits and no batching.
 
 Shape suffixes: B batch, N tokens, D width of the hidden states, K outputs, R texts of the trial.
 """
@@ -15,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -52,15 +54,19 @@ class Trunk:
         path = next(name for name, child in model.named_modules() if child is found)
         self._passes = _Passes()
         wrapped = [_Layer(layer, number, self._passes) for number, layer in enumerate(found)]
-        self._cut = _with(model, path.split("."), nn.ModuleList(wrapped).train(model.training))
+        self._cut = _with(model, path, nn.ModuleList(wrapped).train(model.training))
         self._family, self._depth, self._checked = type(model).__name__, len(wrapped), set[int]()
         with torch.inference_mode(), _refusing(f"{self._family} cannot be cut"):
             self._trial = _trial(model)
             self._logit_RK = model(**self._trial).logits
-            hooks = [layer.register_forward_hook(_learn) for layer in wrapped]
-            _, (hidden_RND,) = self.through([0], self._trial)
-            for hook in hooks:
-                hook.remove()
+            with _outputs(self._cut) as returned:
+                _, (hidden_RND,) = self.through([0], self._trial)
+            for number, layer in enumerate(wrapped):
+                output = returned[f"{path}.{number}"]
+                layer.returns = len(output) if isinstance(output, tuple) else 0
+            embeds = next((name for name, output in returned.items() if output is hidden_RND), None)
+            if embeds is not None:
+                self._cut = _with(self._cut, embeds, _Embeddings(self._cut.get_submodule(embeds), self._passes))
             self.width = int(hidden_RND.shape[-1])
 
     def check(self, layers: Iterable[int]) -> None:
@@ -163,16 +169,39 @@ class _Layer(nn.Module):
         return self.layer(hidden_states, *args, **options)
 
 
-def _learn(layer: _Layer, _: object, returned: object) -> None:
-    layer.returns = len(returned) if isinstance(returned, tuple) else 0
+class _Embeddings(nn.Module):
+    """Stands for the module whose output the first layer is given."""
+
+    def __init__(self, module: nn.Module, passes: _Passes) -> None:
+        super().__init__()
+        self.module, self._passes = module, passes
+
+    def forward(self, *args: Any, **options: Any) -> Any:
+        start = self._passes.now.start
+        return self.module(*args, **options) if start is None else start.hidden_BND
 
 
-def _with(model: nn.Module, path: Sequence[str], replacement: nn.Module) -> nn.Module:
+@contextmanager
+def _outputs(model: nn.Module) -> Iterator[dict[str, object]]:
+    """Yield what each module returns in the meantime, by its name, outer ones before those that they hold."""
+    returned: dict[str, object] = dict.fromkeys(name for name, _ in model.named_modules())
+
+    def note(name: str, *call: object) -> None:
+        returned[name] = call[-1]
+
+    hooks = [module.register_forward_hook(partial(note, name)) for name, module in model.named_modules()]
+    try:
+        yield returned
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _with(model: nn.Module, path: str, replacement: nn.Module) -> nn.Module:
     """Return a copy of the model with another module at this path; it shares all others, and all weights."""
-    if not path:
-        return replacement
-    clone = copy(model)
-    clone._modules = {**model._modules, path[0]: _with(model.get_submodule(path[0]), path[1:], replacement)}
+    clone, (name, _, rest) = copy(model), path.partition(".")
+    module = _with(model.get_submodule(name), rest, replacement) if rest else replacement
+    clone._modules = {**model._modules, name: module}
     return clone
 
 

@@ -7,6 +7,8 @@ from functools import partial
 
 import numpy as np
 
+from pliant.cascade.artifact import Bag
+from pliant.cascade.bag import TOKENS, BagModel
 from pliant.cascade.runtime import CascadeRuntime, Execution, Part, Payload
 from pliant.latency import LatencyTable
 from pliant.models.artifact import Classifier
@@ -40,8 +42,7 @@ def profile(
     Made monotonic: no length and no batch takes longer than a larger one, to which it could be padded; the rest is noise.
     """
     runtime = CascadeRuntime({0: part}, device, config.execution)
-    most = (part.classifier if isinstance(part, Part) else part).max_length
-    lengths = (*(n for n in config.lengths if n < most), most)
+    lengths = _lengths(config, (part.classifier if isinstance(part, Part) else part).max_length)
     seconds_LB = np.empty((len(lengths), len(config.batches)))
     for row, length in enumerate(lengths):
         payload: Payload = (np.ones(length, dtype=np.int32), np.zeros(length, dtype=np.int8))
@@ -57,3 +58,19 @@ def profile(
             progress(row * len(config.batches) + column + 1, seconds_LB.size)
     rows = tuple(tuple(float(s) for s in row) for row in monotonic(seconds_LB))
     return LatencyTable(lengths, config.batches, rows)
+
+
+def profile_bag(bag: Bag, config: LatencyConfig, progress: Progress = silent) -> LatencyTable:
+    """Measure the median seconds of a bag for one text at every length, of n-grams that it knows."""
+    model, lengths = BagModel(bag), _lengths(config, bag.max_length)
+    words = bag.grams[bag.grams < TOKENS]
+    seconds_L1 = np.empty((len(lengths), 1))
+    for row, length in enumerate(lengths):
+        text = np.resize(words, length) if len(words) else np.zeros(length, np.int32), np.zeros(length, np.int8)
+        seconds_L1[row] = measure(partial(model.logits, *text), config.timer, "cpu").median
+        progress(row + 1, len(lengths))
+    return LatencyTable(lengths, (1,), tuple((float(seconds),) for (seconds,) in monotonic(seconds_L1)))
+
+
+def _lengths(config: LatencyConfig, most: int) -> tuple[int, ...]:
+    return (*(length for length in config.lengths if length < most), most)

@@ -173,7 +173,7 @@ SHOPS: Mapping[str, Shop] = {
             *(
                 (f"pliant-cascade-task-{task}", columns(sample), params, {})
                 for task, sample in CASCADES.items()
-                for params in ({}, {"candidate": "pruned by mass", "seed": 3}, {"candidate": "single"})
+                for params in ({}, {"candidate": "pruned less", "seed": 3}, {"candidate": "single"})
             ),
             *((f"pliant-cascade-model-{task}-large", columns(sample), {}, {}) for task, sample in CASCADES.items()),
             ("pliant-cascade-task-things", TEXT, {"candidate": "best"}, {}),

@@ -96,7 +96,7 @@ def _load_level(
 ) -> Held[Level]:
     name, digest = cascade_level(cascade.task, profile.name), profile.classifier
     former = next((level for level in running if level.identity == (fetcher.pointers.get(name), digest)), None)
-    level = fetcher.held(KINDS[profile.kind], name, digest, f"task {cascade.task}", "level", former)
+    level = fetcher.held(KINDS[profile.kind], name, digest, f"task {cascade.task}", profile.kind, former)
     if level.artifact.classes != cascade.classes:
         raise ArtifactError(f"{name} has other classes than task {cascade.task}: train them on the same data")
     return level

@@ -7,6 +7,7 @@ each launch.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import random
@@ -404,23 +405,20 @@ class CascadeEndpoint(LabelledEndpoint[CascadeSettings, Catalog, Handler]):
                 if (better := scheduler.candidate(request.task, number, progress.length)) != number:
                     number, progress = better, begin(handler, better, *text, self._draw)
             left, payload = request.deadline - (self.now - arrived), progress.payload
-            result = await driver.submit(
-                *(
-                    request.task,
-                    left,
-                    request.utility * worth,
-                    payload,
-                    progress.length,
-                    number,
-                    progress,
-                    request.client,
-                )
-            )
+            try:  # who has an answer waits no longer than is left for its way back
+                async with asyncio.timeout(None if early is None else left * (1 - self.settings.margin)):
+                    result = await driver.submit(
+                        *(request.task, left, request.utility * worth, payload, progress.length),
+                        *(number, progress, request.client),
+                    )
+            except TimeoutError:
+                result = Rejected("late")
         if isinstance(result, Rejected):
             if early is None:
                 self.metrics.dropped(request.task, result.reason)
                 raise api_error_of_drop(result, request.deadline)
-            progress, number = early, handler.served.cascade.candidates.index(early.candidate)
+            if not progress.levels_done:
+                progress, number = early, handler.served.cascade.candidates.index(early.candidate)
             result = self._by_bag(request, arrived, began, result.reason)
         content = answer(uuid4().hex, progress, result)
         served, cut_short, tenant = handler.served, bool(result.reason), request.client.tenant

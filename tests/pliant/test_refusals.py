@@ -164,7 +164,7 @@ def test_a_pruning_that_was_not_run_cannot_be_simulated():
     planned = cascade.cascade(
         "news",
         (cascade.profile("small", 0.7, 0.3), cascade.profile("large", 0.9, 1.0)),
-        cascade.candidate((0, 1), Pruning("mass", 0.9)),
+        cascade.candidate((0, 1), Pruning("mean", 0.9)),
     )
     with pytest.raises(InputError, match="pruning"):
         walks(planned, some_outputs())

@@ -1,4 +1,4 @@
-"""Answers, confidences, what is overturned and the choice of a candidate follow their definitions, which are written out here."""
+"""Answers, confidences, what is overturned and the choice of a candidate follow definitions that are written out here."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def plainly_proven(way, data, promise):
             for row, (as_large, *_) in enumerate(rows)
             if promise.kind == "right" or (promise.kind == "drop" and not as_large)
         }
-        if len(looked | wanted) > promise.labels:
+        if promise.kind == "drop" and len(looked | wanted) > promise.labels:
             break
         looked |= wanted
         differences = {

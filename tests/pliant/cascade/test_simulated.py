@@ -12,14 +12,14 @@ from pliant.cascade.simulated import capacity, walks
 from tests.fixtures.cascade import scenarios
 from tests.fixtures.cascade.loads import candidate, cascade, profile
 
-MASS = Pruning("mass", 0.9)
-OUTPUTS = scenarios.classification(3, texts=300, pruned=((0, 1, MASS),))
+MEAN = Pruning("mean", 0.6)
+OUTPUTS = scenarios.classification(3, texts=300, pruned=((0, 1, MEAN),))
 LEVELS = (profile("small", 0.7, 0.3, 0.4), profile("large", 0.9, 1.0))
-CASCADE = cascade("news", LEVELS, candidate((0, 1), MASS), candidate((1,)))
+CASCADE = cascade("news", LEVELS, candidate((0, 1), MEAN), candidate((1,)))
 
 
 def gated(threshold: float) -> Cascade:
-    gate = Gate("tabi", threshold, 1e6, pruning=MASS)
+    gate = Gate("tabi", threshold, 1e6, pruning=MEAN)
     return replace(CASCADE, candidates=(Candidate("gated", (0, 1), (gate,), 0, 0, 0, (1.0, 1.0)),))
 
 
@@ -41,7 +41,7 @@ def test_capacity_counts_only_what_runs():
 SMALL_PLAIN = LEVELS[0].latency
 
 
-PRUNED = Pruning("mass", 0.9)
+PRUNED = Pruning("mean", 0.6)
 NEWS = cascade(
     "news",
     (profile("small", 0.8, 0.3, 0.4), profile("large", 0.9, 1.0, 1.1)),
@@ -79,4 +79,5 @@ def test_a_path_is_a_candidate_in_numbers_of_models_with_the_first_levels_accura
     ],
 )
 def test_placement(levels, workers, own, where):
-    assert placement(levels, workers, own) == where
+    task = cascade("news", tuple(profile(f"level {number}", 0.5, 1.0) for number in range(levels)), candidate((0,)))
+    assert placement(task, workers, own) == where

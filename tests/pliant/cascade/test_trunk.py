@@ -58,6 +58,18 @@ def test_a_whole_pass_gives_the_hidden_states_of_several_stops_beside_the_logits
         torch.testing.assert_close(hidden_BND, trunk.until(layers, arguments))
 
 
+@torch.inference_mode()
+def test_a_pass_that_goes_on_computes_no_embeddings():
+    whole = load_model(tiny_classifier(layers=3))
+    trunk, arguments, runs = Trunk(whole), batch(whole), []
+    hidden_BND = trunk.until(1, arguments)
+    whole.bert.embeddings.register_forward_hook(lambda *call: runs.append(call))
+    trunk.rest(Start(1, hidden_BND), arguments)
+    assert not runs
+    trunk.until(1, arguments)
+    assert len(runs) == 1
+
+
 @pytest.mark.parametrize(
     ("family", "reason"),
     [("albert", "its list has 1"), ("t5", "the parts give other logits than the whole model")],

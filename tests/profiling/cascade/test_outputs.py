@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import pytest
 
 from pliant.cascade.artifact import Pruning
+from pliant.cascade.bag import BagModel
 from pliant.cascade.prune import kept_words
 from pliant.cascade.runtime import CascadeRuntime, Part
 from pliant.cascade.trunk import Trunk
 from pliant.errors import InputError
 from pliant.models.text import Reader, shorten
-from pliant.profiling.cascade.latency import LatencyConfig, profile
+from pliant.profiling.cascade.latency import LatencyConfig, profile, profile_bag
 from pliant.profiling.cascade.outputs import OutputsConfig, run_all
 from pliant.profiling.timer import TimerConfig
 from tests.fixtures.cascade.artifacts import CLASSES, Texts
-from tests.fixtures.cascade.classifiers import TEXTS, tiny_classifier
+from tests.fixtures.cascade.classifiers import TEXTS, tiny_bag, tiny_classifier, tiny_exit
 
 FAST = LatencyConfig(lengths=(4, 8, 30), batches=(1, 3), timer=TimerConfig(warmup=1, least=1, most=1))
 
-MEAN, MASS, NONE = Pruning("mean", 0.9), Pruning("mass", 0.7), Pruning("mean", 0.0)
-CONFIG = OutputsConfig((MEAN, MASS, NONE), batch=4)
+MEAN, LESS, NONE = Pruning("mean", 0.9), Pruning("mean", 0.7), Pruning("mean", 0.0)
+CONFIG = OutputsConfig((MEAN, LESS, NONE), batch=4)
 LEVELS = (
     tiny_classifier("small", seed=1),
     tiny_classifier("middle", "electra", seed=2, vocabulary=50),  # another tokenizer
@@ -90,6 +92,34 @@ def test_a_pruning_that_leaves_everything_has_the_very_logits_of_the_whole_texts
         if pruned.pruning == NONE:
             np.testing.assert_array_equal(pruned.logits, outputs.levels[pruned.reader].logits)
             assert pruned.kept.tolist() == [1.0] * len(INDEX)
+
+
+def test_bags_and_exits_say_what_they_say_of_each_text_alone_and_are_never_pruned_by():
+    small, large = LEVELS[0], LEVELS[1]
+    levels = (tiny_bag(large), replace(tiny_exit(), large="d"), small, large)
+    outputs = run_all(levels, SINGLE, INDEX, CONFIG, digests=("a", "b", "c", "d"))
+    assert {(pruned.pruner, pruned.reader) for pruned in outputs.pruned} == {(2, 3)}
+    reader, runtime = Reader(large.tokenizer, large.max_length), CascadeRuntime({0: Part(large, exit=levels[1])})
+    for row, text in enumerate(SINGLE.texts(INDEX)):
+        reading = reader.read(*text)
+        said = [
+            BagModel(levels[0]).logits(reading.ids, reading.types),
+            *runtime.run(0, [(reading.ids, reading.types)]).logits,
+        ]
+        for level, logits in zip(outputs.levels, said, strict=False):
+            np.testing.assert_allclose(level.logits[row], logits, atol=1e-5)
+            assert level.length[row] == len(reading.ids)
+    np.testing.assert_allclose(
+        outputs.levels[3].logits, run_all((large,), SINGLE, INDEX, CONFIG).levels[0].logits, atol=1e-5
+    )
+    with pytest.raises(InputError, match="levels is without the classifier d, but must be those that exits are on"):
+        run_all(levels[:3], SINGLE, INDEX, CONFIG, digests=("a", "b", "c"))
+
+
+def test_a_bag_is_profiled_for_one_text_at_every_length():
+    table = profile_bag(tiny_bag(LEVELS[0]), FAST)
+    assert (table.settings, table.batches) == ((4, 8, LEVELS[0].max_length), (1,))
+    assert np.all(np.diff(np.array(table.seconds)[:, 0]) >= 0)
 
 
 def test_no_texts_no_levels_and_other_classes_are_refused():

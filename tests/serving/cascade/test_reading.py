@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,15 +16,16 @@ from pliant.serving.cascade.catalog import ServedTask
 from pliant.serving.cascade.endpoint import TextInProgress, begin, handler_of, read
 from pliant.serving.driver import Dispatched, LaunchResult, Pending
 from pliant.serving.lifecycle.catalog import Held
-from tests.fixtures.cascade.published import MOST, UNSURE, tiny_cascade, tiny_tokenizer
+from tests.fixtures.cascade.published import LEVELS, UNSURE, tiny_cascade, tiny_classifier
 
-MASS, HALF = (Gate("always", pruning=Pruning("mass", share)) for share in (1.0, 0.5))
+KEEN, HALF = (Gate("always", pruning=Pruning("mean", value)) for value in (0.0, 1.0))
 SMALL, LARGE = np.array([2.0, 1.0, 0.0], np.float32), np.array([0.0, 5.0, 0.0], np.float32)
+CLASSIFIERS = {name: tiny_classifier("colours", name) for name in LEVELS}
 NEVER = Gate("never")
 
 
 def in_progress(
-    text: str = UNSURE, gates: tuple[Gate, ...] = (MASS,), names=("small", "large", "large")
+    text: str = UNSURE, gates: tuple[Gate, ...] = (KEEN,), names=("small", "large", "large")
 ) -> TextInProgress:
     """Return a text before the first of its levels, which are one more than the gates."""
     names = names[: len(gates) + 1]
@@ -33,7 +33,7 @@ def in_progress(
     levels = tuple(replace(cascade.levels[min(number, 1)], name=f"level {number}") for number in range(len(names)))
     candidate = Candidate("tried", tuple(range(len(names))), gates, 0.9, 0.9, 0.1, (1.0,) * len(names))
     served = tuple(
-        Held(SimpleNamespace(tokenizer=tiny_tokenizer(name).to_str(), max_length=MOST), 1, "", None) for name in names
+        Held(replace(CLASSIFIERS[name], name=f"level {number}"), 1, "", None) for number, name in enumerate(names)
     )
     handler = handler_of(ServedTask(replace(cascade, levels=levels, candidates=(candidate,)), 1, "", served))
     return begin(handler, 0, text, None, lambda: 0.5)
@@ -60,11 +60,11 @@ def test_an_answer_that_suffices_leaves_the_result_as_it_is():
     state = in_progress(gates=(NEVER,))
     result = Result(7)
     assert read(pending(state, (SMALL, None)), result) is result
-    assert (state.levels_done, int(state.answer.argmax())) == (1, 0)
+    assert (state.levels_done, int(state.answers[-1].argmax())) == (1, 0)
 
 
 def test_where_the_next_level_is_worth_it_it_gets_what_it_reads_in_its_own_tokens():
-    state = in_progress(gates=(replace(MASS, pruning=Pruning()),))
+    state = in_progress(gates=(replace(KEEN, pruning=Pruning()),))
     one = pending(state, (SMALL, None))
     result = read(one, Result(7))
     assert result.gain == pytest.approx(1 - np.exp(2) / np.exp(SMALL).sum())
@@ -80,11 +80,11 @@ def test_unimportant_words_are_dropped_and_reported_once_the_next_level_has_run(
     assert words(state) == []  # it may still be cut short, and then nobody missed them
     read(pending(state, (SMALL, None), (LARGE, None)), Result(7))
     assert words(state) == ["the", "of", "a", "small", "house"]
-    assert int(state.answer.argmax()) == 1
+    assert int(state.answers[-1].argmax()) == 1
 
 
 def test_words_dropped_later_are_reported_at_their_original_position():
-    state = in_progress("the  old rose, the old house", gates=(MASS, MASS))
+    state = in_progress("the  old rose, the old house", gates=(KEEN, KEEN))
     state.take(SMALL)
     state.prepare_next(importance(state, "rose", "old", "house"))
     assert state.text == ("old rose old house", None)
@@ -114,10 +114,10 @@ def test_what_is_dropped_and_what_is_left_are_the_whole_text(parts, weights):
 
 
 def test_answers_of_two_levels_are_weighed_as_the_gate_says():
-    state = in_progress(gates=(replace(MASS, weight=0.75, pruning=Pruning()),))
+    state = in_progress(gates=(replace(KEEN, weight=0.75, pruning=Pruning()),))
     state.take(SMALL)
-    before = state.answer
+    before = state.answers[-1]
     state.prepare_next(None)
     state.take(LARGE)
     large = np.exp(LARGE) / np.exp(LARGE).sum()
-    np.testing.assert_allclose(state.answer[0], 0.75 * large + 0.25 * before[0], rtol=1e-6)
+    np.testing.assert_allclose(state.answers[-1][0], 0.75 * large + 0.25 * before[0], rtol=1e-6)

@@ -10,7 +10,7 @@ Shape suffixes: R texts, B batch, K outputs (classes, or 1 in a regression), G n
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,11 +44,10 @@ class DistilConfig:
     batch: int = 64  # texts
     most: int = 2**15  # n-grams that the bag knows, each a row of `width` numbers
     width: int = 96  # of the bag
-    bag_epochs: int = 12
+    bag_epochs: int = 10
     bag_rate: float = 0.01
-    dropout: float = 0.15  # share of n-grams that a text is read without
     hidden: int = 384  # width of a head
-    exit_epochs: int = 16
+    exit_epochs: int = 10
     exit_rate: float = 1.5e-3
     seed: int = 0
 
@@ -56,8 +55,6 @@ class DistilConfig:
         exits = self.exits or ()
         if list(exits) != sorted({layers for layers in exits if layers > 0}):
             raise InputError("exits", self.exits, "numbers of layers from 1 on, ascending")
-        if not 0 <= self.dropout < 1:
-            raise InputError("dropout", self.dropout, "from 0 to below 1")
         if not 0 <= self.weight < math.inf:
             raise InputError("weight", self.weight, "a finite number from 0 on")
         for key in ("batch", "most", "width", "bag_epochs", "hidden", "exit_epochs"):
@@ -104,23 +101,16 @@ def train_bag(
     table = nn.EmbeddingBag(max(1, len(known_G)), config.width, mode="mean", sparse=True)
     nn.init.normal_(table.weight, std=0.1)
     head = nn.Linear(config.width, goal.outputs)
-    rng = np.random.default_rng(config.seed)
 
-    def batches() -> Iterator[tuple[Index, Tensor]]:
-        order = rng.permutation(len(readings))
-        flat, ends = texts.drawn(order, config.dropout, rng)
-        for at in range(0, len(order), config.batch):
-            rows = order[at : at + config.batch]
-            start_B = ends[at : at + len(rows)]
-            stop = ends[at + len(rows)]
-            inputs = torch.from_numpy(flat[start_B[0] : stop]), torch.from_numpy(start_B - start_B[0])
-            yield rows, head(table(*inputs))
+    def answer(rows: Index) -> Tensor:
+        output_BK: Tensor = head(table(*texts.batch(rows)))
+        return output_BK
 
     optimizers = (
         torch.optim.SparseAdam(table.parameters(), lr=config.bag_rate),
         torch.optim.Adam(head.parameters(), lr=config.bag_rate / 2),
     )
-    _train(optimizers, goal, batches, config.bag_epochs, math.ceil(len(readings) / config.batch), progress)
+    _train(optimizers, goal, answer, config.bag_epochs, progress)
     out, bias = goal.restored(head)
     return Bag(
         name,
@@ -162,16 +152,13 @@ def train_exit(
     standard_RD = torch.from_numpy(((feature_RD - mean_D) / deviation_D).astype(np.float32))
     into, out = nn.Linear(standard_RD.shape[1], config.hidden), nn.Linear(config.hidden, goal.outputs)
     head = nn.Sequential(nn.Dropout(0.1), into, nn.GELU(), nn.Dropout(0.3), out)
-    rng = np.random.default_rng(config.seed)
 
-    def batches() -> Iterator[tuple[Index, Tensor]]:
-        order = rng.permutation(len(standard_RD))
-        for at in range(0, len(order), config.batch):
-            rows = order[at : at + config.batch]
-            yield rows, head(standard_RD[rows])
+    def answer(rows: Index) -> Tensor:
+        output_BK: Tensor = head(standard_RD[rows])
+        return output_BK
 
     optimizers = (torch.optim.AdamW(head.parameters(), lr=config.exit_rate, weight_decay=0.02, fused=True),)
-    _train(optimizers, goal, batches, config.exit_epochs, math.ceil(len(standard_RD) / config.batch), progress)
+    _train(optimizers, goal, answer, config.exit_epochs, progress)
     scaled = _array(into.weight) / deviation_D
     return Exit(
         name,
@@ -238,14 +225,11 @@ class _Texts:
     flat: Index
     start: Index  # [R + 1]
 
-    def drawn(self, order: Index, dropout: float, rng: np.random.Generator) -> tuple[Index, Index]:
-        """Return texts in this order, without a random share of their n-grams: these, and where each text begins."""
-        count_R = np.diff(self.start)[order]
-        end_R = np.cumsum(count_R)
-        kept = rng.random(len(self.flat)) >= dropout
-        flat = self.flat[np.arange(len(self.flat)) + np.repeat(self.start[:-1][order] - end_R + count_R, count_R)]
-        before = np.concatenate([[0], np.cumsum(kept)])
-        return flat[kept], before[np.concatenate([[0], end_R])]
+    def batch(self, rows: Index) -> tuple[Tensor, Tensor]:
+        """Return the n-grams of these texts, and [B] where each begins."""
+        flat = np.concatenate([self.flat[self.start[row] : self.start[row + 1]] for row in rows])
+        length_B = self.start[rows + 1] - self.start[rows]
+        return torch.from_numpy(flat), torch.from_numpy(np.cumsum(length_B) - length_B)
 
 
 def _texts(grams_R: Sequence[NDArray[np.int32]], most: int) -> tuple[NDArray[np.int32], _Texts]:
@@ -274,21 +258,23 @@ def _texts(grams_R: Sequence[NDArray[np.int32]], most: int) -> tuple[NDArray[np.
 def _train(
     optimizers: Sequence[torch.optim.Optimizer],
     goal: _Goal,
-    batches: Callable[[], Iterator[tuple[Index, Tensor]]],
+    answer: Callable[[Index], Tensor],
     epochs: int,
-    batches_each: int,
     progress: Progress,
 ) -> None:
-    """Train for so many epochs; `batches` yields those of one epoch, each by its rows and outputs."""
-    steps, done = epochs * batches_each, 0
+    """Train for so many epochs what gives the outputs [B, K] of a batch's rows, `answer`."""
+    rng, rows, batch = np.random.default_rng(goal.config.seed), len(goal.label_R), goal.config.batch
+    steps, done = epochs * math.ceil(rows / batch), 0
     groups = [group for optimizer in optimizers for group in optimizer.param_groups]
     peaks = [group["lr"] for group in groups]
     for _ in range(epochs):
-        for rows, output_BK in batches():
+        order = rng.permutation(rows)
+        for at in range(0, rows, batch):
             share = schedule(done, steps, WARMUP)
             for group, peak in zip(groups, peaks, strict=True):
                 group["lr"] = peak * share
-            loss = goal.loss(output_BK, rows)
+            index = order[at : at + batch]
+            loss = goal.loss(answer(index), index)
             for optimizer in optimizers:
                 optimizer.zero_grad()
             loss.backward()

@@ -12,7 +12,7 @@ from pliant.cascade.bag import BagModel, grams
 from pliant.cascade.exit import exit_logits
 from pliant.errors import InputError
 from pliant.models.artifact import Classifier
-from pliant.training.distil import DistilConfig, exit_layers, train_bag, train_exit
+from pliant.training.cascade.distil import DistilConfig, exit_layers, train_bag, train_exit
 
 START, END = 1, 2  # marks around every text
 WORDS = 30
@@ -182,7 +182,7 @@ def test_exits_are_those_of_the_settings_unless_one_is_at_the_last_layer():
     [
         *({"exits": exits} for exits in ((0,), (2, 1), (1, 1))),
         *({"weight": -0.1}, {"weight": float("nan")}, {"temperature": 0.0}, {"bag_rate": float("inf")}),
-        *({"width": 0}, {"bag_epochs": 0}, {"dropout": 1.0}),
+        *({"width": 0}, {"bag_epochs": 0}, {"most": 0}),
     ],
 )
 def test_settings_outside_their_limits_are_refused(settings):

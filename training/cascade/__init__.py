@@ -1,0 +1,1 @@
+"""Training for the cascade: its small levels, distilled."""
