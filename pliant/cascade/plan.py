@@ -45,7 +45,7 @@ class PlanConfig:
     confidence: float = 0.95
     horizon: int | None = 1000
     further: tuple[float, ...] = (0.0, 0.005, 0.02, 0.05)
-    tuned: float = 0.4  # share of the texts on which everything is fitted
+    tuned: float = 0.25  # share of the texts on which everything is fitted
     labels: int = 300
     seed: int = 0
     search: SearchConfig = field(default_factory=SearchConfig)

@@ -1,7 +1,7 @@
 """Our own search: which levels answer before the large model, when a text goes on, and how far that is proven.
 
 Only the promise needs labels. On tuning texts a logistic model learns for every level when the large model overturns its
-answer, and the thresholds are ordered by how often the answers are the large model's. On proving texts they are tested in
+answer, and the thresholds are ordered by how many answers it expects to be overturned. On proving texts they are tested in
 that order, from the safest on, up to the first that fails (pliant/cascade/certify.py). "agree": on at most a share of the
 texts the answers differ from the large model's, for which no label is needed. "drop": at most so much accuracy is lost
 against the large model; labels are needed where the two differ, and are counted as they are looked at. "right": an accuracy
@@ -43,7 +43,7 @@ class SearchConfig:
     early: int = 2  # levels before the large one, at most
     folds: int = 5  # of the texts, to predict what is overturned
     strength: float = 1.0  # inverse of the logistic models' regularisation
-    points: int = 50  # thresholds to test, at most
+    points: int = 200  # thresholds to test, at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Proposal:
 
     candidate: Candidate  # its gates lack thresholds
     threshold_PG: Floats
-    apart_P: Floats  # share of answers that are not the large model's, by predictions out of fold
+    apart_P: Floats  # share of answers that are expected not to be the large model's, by routers out of fold
     seconds_P: Floats
 
 
@@ -98,7 +98,7 @@ def propose(data: EvaluationData, config: SearchConfig = SearchConfig()) -> list
             gates, score_GR = zip(*(routers[early[:place]] for place in range(1, count + 1)), strict=True)
             path = (*early, large)
             steps = [level_step(data, level, path[:place]) for place, level in enumerate(path)]
-            proposals.append(_proposal(Candidate("", path, gates, 0, 0, 0, ()), steps, score_GR, data, config))
+            proposals.append(_proposal(Candidate("", path, gates, 0, 0, 0, ()), steps, score_GR, config))
     return proposals
 
 
@@ -144,7 +144,7 @@ def fit_router(
 
 
 def cheapest(proposals: Sequence[Proposal], promise: Promise, large: float, texts: int) -> Proposal | None:
-    """Return the proposal that is expected to pass with the least seconds; None if none is.
+    """Return the way that is expected to pass with the least seconds; None if none is.
 
     `large`: the large model's accuracy; `texts`: how many there are to prove it with.
     """
@@ -187,12 +187,12 @@ def prove(proposal: Proposal, data: EvaluationData, promise: Promise) -> Proven 
         wanted_R = looked_R | _wanted(promise, ~as_large_R)
         if np.isnan(labels[wanted_R]).any() or (promise.kind == "drop" and wanted_R.sum() > promise.labels):
             break
+        looked_R = wanted_R
         difference_R = _difference(promise, right_PR[point], large.correct_R, as_large_R)
         mean, square = float(difference_R.mean()), float(np.square(difference_R).mean())
         least = 0.0 if promise.kind == "right" else -promise.amount
         if lower_bounds(mean, square, len(labels), promise.confidence, promise.horizon) < least:
             break
-        looked_R = wanted_R
         if seconds_P[point] < large.seconds_R.mean() and (best is None or seconds_P[point] < seconds_P[best]):
             best = point
     if best is None:
@@ -234,11 +234,13 @@ def _rates(chosen_R: NDArray[np.int64], apart_R: Bools, classes: int) -> tuple[f
 
 
 def _proposal(
-    candidate: Candidate, steps: Sequence[Step], score_GR: Sequence[Floats], data: EvaluationData, config: SearchConfig
+    candidate: Candidate, steps: Sequence[Step], score_GR: Sequence[Floats], config: SearchConfig
 ) -> Proposal:
-    """Return the path with the thresholds that no other beats in agreement and seconds."""
-    large = steps[-1].answer_RK
-    as_large_SR = [same(s.answer_RK, large, data.regression, data.tolerance).astype(np.float64) for s in steps]
+    """Return the path with the thresholds that no other beats in expected agreement and seconds.
+
+    What the routers expect is less a matter of luck than what happened on these texts, above all where next to nothing did.
+    """
+    as_large_SR = [*(1 - score_R for score_R in score_GR), np.ones(len(score_GR[0]))]
     best = frontier.frontier(frontier.points(as_large_SR, [step.seconds_R for step in steps], score_GR))
     if len(best) > config.points:
         best = best.chosen(np.unique(np.linspace(0, len(best) - 1, config.points).round().astype(int)))

@@ -8,58 +8,89 @@ import numpy as np
 import pytest
 
 from pliant.benchmarks.cascade.contest import (
-    METHODS,
+    BOUGHT,
+    DROP,
+    FEWER,
+    LABELS,
+    TABI,
+    TABI_OURS,
+    UNLABELLED,
+    Contest,
     Round,
     Showing,
-    equal,
     halves,
     one_round,
-    plan,
+    to_buy,
 )
-from pliant.benchmarks.cascade.material import Material
-from pliant.cascade.evaluate import EvaluationData, evaluate, subset
-from tests.fixtures.cascade.scenarios import MASS, classification, table, tables
+from pliant.benchmarks.cascade.material import Levels, Material
+from pliant.cascade.evaluate import EvaluationData, evaluate, level_step, subset, walk
+from pliant.cascade.plan import Measured, PlanConfig, make, split_rows
+from tests.fixtures.cascade.scenarios import classification, tables
 
-DROP = 0.01
-SHOWN = Showing(accuracy=0.9, seconds=0.002, early=0.5, large=0.4)
+SHOWN = Showing(accuracy=0.9, seconds=0.2, agreement=0.95, labels=50, missed=False)
 
 
 @pytest.fixture(scope="module")
 def material() -> Material:
-    """Two levels of which the first knows nearly as much: the published search finds a candidate on some splits."""
-    outputs = classification(1, texts=1600, skills=(3.0, 5.0), pruned=((0, 1, MASS),))
-    return Material(outputs, tuple(tables(2)), tuple(table(0.0011 * 3**i) for i in range(2)), False, "cpu")
+    """Ours, whose first level knows nearly as much as the large one, and the published cascade's own two levels."""
+    ours, own = (classification(1, texts=3000, skills=skills) for skills in ((4.5, 5.0), (3.0, 5.0)))
+    measured = tuple(map(Measured, tables(2)))
+    return Material(Levels(ours, measured), Levels(own, measured), False, "cpu")
 
 
 @pytest.fixture(scope="module")
-def rounds(material) -> list[Round]:
-    return [one_round(material, seed) for seed in range(3)]
+def shown(material) -> Round:
+    return one_round(material, 3)
 
 
-def grounds(material: Material, one: Round):
-    """The round's plan, and the grounds that it was made and judged on."""
-    planning, judging = (subset(material.outputs, rows) for rows in halves(len(material.outputs.labels), one.seed))
-    cascade = plan(material, planning, one.seed, DROP, len(judging.labels))
-    return cascade, *(EvaluationData(part, cascade.levels, cascade.tolerance) for part in (planning, judging))
+def test_the_first_candidate_is_judged_on_the_half_that_nothing_was_planned_on(material, shown):
+    planning, judging = (subset(material.ours.outputs, rows) for rows in halves(3000, 3))
+    config = PlanConfig(drop=DROP, seed=3, horizon=1500, further=(), labels=LABELS)
+    cascade = make(to_buy(planning, config), material.ours.measured, config, False, "cpu")
+    candidate, ground = cascade.candidates[0], EvaluationData(judging, cascade.levels)
+    found, large, steps = evaluate(candidate, ground), level_step(ground, 1), walk(candidate, ground)
+    same = [steps[n - 1].answer_RK[r].argmax() == large.answer_RK[r].argmax() for r, n in enumerate(found.steps_R)]
+    assert len(candidate.levels) == 2
+    assert shown.large == large.correct_R.mean()
+    assert shown.shown[BOUGHT] == Showing(
+        found.accuracy,
+        pytest.approx(found.seconds / large.seconds_R.mean()),
+        pytest.approx(np.mean(same)),
+        candidate.labels,
+        found.accuracy < shown.large - DROP,
+    )
 
 
-def test_a_round_shows_what_evaluate_says_of_the_half_that_nothing_was_planned_on(material, rounds):
-    for one in rounds:
-        cascade, _, judging = grounds(material, one)
-        every = {candidate.name: candidate for candidate in cascade.candidates}
-        assert set(one.shown) == set(METHODS) & set(every)
-        for name, shown in one.shown.items():
-            found = evaluate(every[name], judging)
-            assert (shown.accuracy, shown.seconds) == (found.accuracy, found.seconds)
-            assert shown.early == np.mean(found.steps_R == 1)
+def test_every_method_looks_at_the_labels_that_it_may(shown):
+    labels = {name: each.labels for name, each in shown.shown.items()}
+    assert labels.pop(UNLABELLED) == 0
+    assert 0 < labels.pop(BOUGHT) <= LABELS and labels.pop(FEWER) <= LABELS
+    assert labels == dict.fromkeys((TABI, TABI_OURS, "single", "voting"), 1500)
 
 
-def made(accuracies, wanted: float, seed: int = 0) -> Round:
-    """Ours at these accuracies, each costing a millisecond a point, beside a published one."""
-    ours = tuple(replace(SHOWN, accuracy=a, seconds=a / 10, large=a / 2) for a in accuracies)
-    return Round(seed, 0.95, 0.94, {"tabi": replace(SHOWN, accuracy=wanted, seconds=0.1, large=0.5)}, ours)
+def test_labels_can_be_bought_of_the_proving_texts_alone(material):
+    config = PlanConfig()
+    tuning, proving = split_rows(3000, config)
+    labels = to_buy(material.ours.outputs, config).labels
+    assert np.isnan(labels[tuning]).all()
+    assert np.array_equal(labels[proving], material.ours.outputs.labels[proving])
 
 
-def test_equal_accuracy_is_read_off_between_the_matched_ways():
-    found = equal([made((0.8, 0.9), 0.83)])
-    assert (found.accuracy, found.seconds, found.large) == pytest.approx((0.83, 0.083, 0.415))
+def test_ours_without_a_promise_goes_from_the_quickest_to_the_large_model_alone(shown):
+    seconds = [each.seconds for each in shown.curve]
+    assert seconds == sorted(seconds) and seconds[-1] >= 1
+    assert shown.curve[-1].agreement == 1
+
+
+@pytest.mark.parametrize(
+    ("wanted", "over"), [(0.83, 0.5), (0.7, 0.1), (0.95, np.nan)], ids=["within", "below", "beyond"]
+)
+def test_equal_accuracy_is_read_off_the_mean_curve(wanted, over):
+    curves = [((0.79, 0.05), (0.88, 0.85)), ((0.81, 0.05), (0.92, 0.95))]  # of means 0.8 and 0.9 at 0.05 and 0.9
+    rounds = []
+    for points in curves:
+        curve = tuple(replace(SHOWN, accuracy=accuracy, seconds=seconds) for accuracy, seconds in points)
+        rounds.append(Round(0.95, {TABI: replace(SHOWN, accuracy=wanted, seconds=0.5)}, curve))
+    found = Contest(tuple(rounds), 0.5, False).over(TABI)
+    expected = {0.83: (0.05 + 0.3 * 0.85) / 0.5}.get(wanted, over)
+    assert found == pytest.approx(expected, nan_ok=True)

@@ -70,6 +70,7 @@ def plainly_proven(proposal, data, promise):
         }
         if promise.kind == "drop" and len(looked | wanted) > promise.labels:
             break
+        looked |= wanted
         differences = {
             "agree": [as_large - 1.0 for as_large, *_ in rows],
             "drop": [0.0 if as_large else float(right) - large_right for as_large, right, large_right, _ in rows],
@@ -78,7 +79,6 @@ def plainly_proven(proposal, data, promise):
         least = 0.0 if promise.kind == "right" else -promise.amount
         if lower_bound(np.array(differences), promise.confidence, promise.horizon) < least:
             break
-        looked |= wanted
         seconds = float(np.mean([seconds for *_, seconds in rows]))
         if seconds < large:
             passed.setdefault(seconds, candidate)
