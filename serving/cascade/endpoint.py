@@ -204,7 +204,7 @@ def answer(id: str, progress: TextInProgress, completed: Completed) -> dict[str,
     cascade, served, answer_K = progress.handler.served.cascade, progress.handler.served, progress.answers[-1][0]
     label, probabilities, interval = progress.label, None, None
     if isinstance(label, str):
-        probabilities = dict(zip(cascade.classes, [round(p, 6) for p in answer_K.tolist()], strict=True))
+        probabilities = dict(zip(cascade.classes, answer_K.round(6).tolist(), strict=True))
     else:
         interval = [label - cascade.tolerance, label + cascade.tolerance]
     names, done = levels_run(progress), progress.candidate.levels[: progress.levels_done]
