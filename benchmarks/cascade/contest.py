@@ -90,7 +90,7 @@ class Contest:
 
 def contest(context: Context) -> Measured:
     """Compare on every data set that there is."""
-    found: dict[str, Contest] = {}
+    sets: dict[str, Contest] = {}
     for name, material in materials(context).items():
         labels = material.ours.outputs.labels.astype(np.int64)
         rounds = []
@@ -98,8 +98,8 @@ def contest(context: Context) -> Measured:
             for seed in range(DIVISIONS):
                 rounds.append(one_round(material, seed))
                 progress(seed + 1, DIVISIONS)
-        found[name] = Contest(tuple(rounds), float(np.bincount(labels).max() / len(labels)), material.pair)
-    return targets(found), {name: plain(each) for name, each in found.items()}
+        sets[name] = Contest(tuple(rounds), float(np.bincount(labels).max() / len(labels)), material.pair)
+    return targets(sets), {name: plain(each) for name, each in sets.items()}
 
 
 def halves(count: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -117,8 +117,8 @@ def one_round(material: Material, seed: int) -> Round:
     few, unknown = subset(ours, np.arange(min(FEW, count))), replace(ours, labels=np.full(count, np.nan))
     for name, planning in {BOUGHT: to_buy(ours, config), FEWER: to_buy(few, config), UNLABELLED: unknown}.items():
         cascade = make(planning, material.ours.measured, config, material.pair, material.device)
-        found = cascade.candidates[0]
-        shown[name] = show(found, EvaluationData(judging, cascade.levels), found.labels, cascade.promise)
+        default = cascade.candidates[0]
+        shown[name] = show(default, EvaluationData(judging, cascade.levels), default.labels, cascade.promise)
     own, whole = known(material.tabi, rows, config), known(material.ours, rows, config)
     ground = EvaluationData(judging, whole.levels)
     least = whole.levels[-1].accuracy - DROP
@@ -152,7 +152,7 @@ def to_buy(outputs: Outputs, config: PlanConfig) -> Outputs:
 
 def curve(data: EvaluationData) -> list[Candidate]:
     """Return the cheapest of ours for each of `AGREEMENTS` on these texts."""
-    proposals, found = propose(data), []
+    proposals, chosen = propose(data), []
     for share in AGREEMENTS:
         able = [
             (seconds, proposal, at)
@@ -162,10 +162,10 @@ def curve(data: EvaluationData) -> list[Candidate]:
         ]
         _, proposal, at = min(able, key=lambda each: float(each[0]))
         gates = zip(proposal.candidate.gates, proposal.threshold_PG[at], strict=True)
-        found.append(
+        chosen.append(
             replace(proposal.candidate, gates=tuple(replace(gate, threshold=float(value)) for gate, value in gates))
         )
-    return found
+    return chosen
 
 
 def show(candidate: Candidate, data: EvaluationData, labels: int = 0, promise: str = "drop") -> Showing:
@@ -195,23 +195,23 @@ def targets(sets: Mapping[str, Contest]) -> list[Target]:
             bars if median is None else [*bars, Target(f"{what}, median {of}", float(np.median(values)), "<=", median)]
         )
 
-    found = bars(
+    limits = bars(
         "seconds over the large model, at most 100 labels", lambda each: each.mean(BOUGHT, "seconds"), 0.5, 0.15
     )
-    found += bars("seconds over the large model, no label", lambda each: each.mean(UNLABELLED, "seconds"), 0.7, 0.35)
-    found += bars("seconds over the large model, 1,000 texts", lambda each: each.mean(FEWER, "seconds"), 0.6, 0.18)
-    found += bars("seconds over tabi, equal accuracy", lambda each: each.over(TABI), 0.5, None)
-    found += bars("seconds over tabi with our levels, equal accuracy", lambda each: each.over(TABI_OURS), 1.0, 0.8)
+    limits += bars("seconds over the large model, no label", lambda each: each.mean(UNLABELLED, "seconds"), 0.7, 0.35)
+    limits += bars("seconds over the large model, 1,000 texts", lambda each: each.mean(FEWER, "seconds"), 0.6, 0.18)
+    limits += bars("seconds over tabi, equal accuracy", lambda each: each.over(TABI), 0.5, None)
+    limits += bars("seconds over tabi with our levels, equal accuracy", lambda each: each.over(TABI_OURS), 1.0, 0.8)
     if pairs:
         took = max(each.mean(BOUGHT, "seconds") for each in pairs.values())
-        found.append(Target(f"seconds over the large model, pairs, worst of {', '.join(pairs)}", took, "<=", 0.85))
+        limits.append(Target(f"seconds over the large model, pairs, worst of {', '.join(pairs)}", took, "<=", 0.85))
     for method in (BOUGHT, UNLABELLED, FEWER):
         rates = [each.mean(method, "missed") for each in sets.values()]
-        found.append(
+        limits.append(
             Target(f"promises missed, {method}, all of {len(sets)} data sets", float(np.mean(rates)), "<=", MISSED)
         )
-        found.append(Target(f"promises missed, {method}, worst data set", float(np.max(rates)), "<=", MISSED))
-    return found
+        limits.append(Target(f"promises missed, {method}, worst data set", float(np.max(rates)), "<=", MISSED))
+    return limits
 
 
 def plain(each: Contest) -> dict[str, Any]:
@@ -220,6 +220,6 @@ def plain(each: Contest) -> dict[str, Any]:
         {"method": name} | {figure.name: each.mean(name, figure.name) for figure in fields(Showing)}
         for name in each.rounds[0].shown
     ]
-    large = float(np.mean([one.large for one in each.rounds]))
+    large = float(np.mean([division.large for division in each.rounds]))
     over = {rival: each.over(rival) for rival in (TABI, TABI_OURS)}
     return {"divisions": len(each.rounds), "large": large, "majority": each.majority, "over": over, "methods": methods}
