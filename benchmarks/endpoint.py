@@ -70,4 +70,4 @@ def core_seconds(service: Service) -> float:
     """Return the processor time that a running service's processes have taken, in seconds."""
     first = psutil.Process(service.process.pid)
     every = [process.cpu_times() for process in (first, *first.children(recursive=True))]
-    return sum(times.user + times.system for times in every)
+    return float(sum(times.user + times.system for times in every))

@@ -140,8 +140,11 @@ def material(name: str, context: Context) -> Material:
     with context.stage(f"{name}: latencies") as progress:
         latencies = measure(CONFIG, every, progress)
     took = dict(zip(every, latencies.levels, strict=True))
-    measured = (tuple(took[level.digest] for level in levels.values()) for levels in (ours, tabi))
-    return Material(*map(Levels, outputs, measured), data.second is not None, latencies.device)
+    both = [
+        Levels(said, tuple(took[level.digest] for level in levels.values()))
+        for said, levels in zip(outputs, (ours, tabi), strict=True)
+    ]
+    return Material(both[0], both[1], data.second is not None, latencies.device)
 
 
 def _classifier(shelf: _Shelf, data: TextData, depth: int) -> StageResult[Classifier]:

@@ -54,7 +54,7 @@ def prepared(name: str) -> Served:
 def flow_settings(name: str) -> dict[str, Any]:
     """Return the flow's settings for a data set: the contest's training, and a short look at the latency."""
     source = SOURCES[name]
-    task = {"data": f"parquet:{FILES[name]}", "name": name, "shares": asdict(source.shares)}
+    task = {"data": f"parquet:{FILES[name]}", "name": name}
     return {
         "tasks": [task | ({"limit": TEXTS[name]} if name in TEXTS else {})],
         "levels": [{"name": "large", "start": f"path:{places.minilm()}", "classifier": asdict(source.training)}],

@@ -48,16 +48,16 @@ def test_the_first_candidate_is_judged_on_the_half_that_nothing_was_planned_on(m
     config = PlanConfig(drop=DROP, seed=3, horizon=1500, further=(), labels=LABELS)
     cascade = make(to_buy(planning, config), material.ours.measured, config, False, "cpu")
     candidate, ground = cascade.candidates[0], EvaluationData(judging, cascade.levels)
-    found, large, steps = evaluate(candidate, ground), level_step(ground, 1), walk(candidate, ground)
-    same = [steps[n - 1].answer_RK[r].argmax() == large.answer_RK[r].argmax() for r, n in enumerate(found.steps_R)]
+    judged, large, steps = evaluate(candidate, ground), level_step(ground, 1), walk(candidate, ground)
+    same = [steps[n - 1].answer_RK[r].argmax() == large.answer_RK[r].argmax() for r, n in enumerate(judged.steps_R)]
     assert len(candidate.levels) == 2
     assert shown.large == large.correct_R.mean()
     assert shown.shown[BOUGHT] == Showing(
-        found.accuracy,
-        pytest.approx(found.seconds / large.seconds_R.mean()),
+        judged.accuracy,
+        pytest.approx(judged.seconds / large.seconds_R.mean()),
         pytest.approx(np.mean(same)),
         candidate.labels,
-        found.accuracy < shown.large - DROP,
+        judged.accuracy < shown.large - DROP,
     )
 
 
@@ -91,6 +91,6 @@ def test_equal_accuracy_is_read_off_the_mean_curve(wanted, over):
     for points in curves:
         curve = tuple(replace(SHOWN, accuracy=accuracy, seconds=seconds) for accuracy, seconds in points)
         rounds.append(Round(0.95, {TABI: replace(SHOWN, accuracy=wanted, seconds=0.5)}, curve))
-    found = Contest(tuple(rounds), 0.5, False).over(TABI)
+    over = Contest(tuple(rounds), 0.5, False).over(TABI)
     expected = {0.83: (0.05 + 0.3 * 0.85) / 0.5}.get(wanted, over)
-    assert found == pytest.approx(expected, nan_ok=True)
+    assert over == pytest.approx(expected, nan_ok=True)
