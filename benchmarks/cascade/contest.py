@@ -33,7 +33,7 @@ from pliant.cascade.tabi import single, single_levels, tabi, voting
 DIVISIONS = 40
 DROP, LABELS, FEW, MISSED = 0.01, 100, 1000, 0.05
 AHEAD = 0.10  # of the majority class, so far must the large model's accuracy be for a data set to count
-AGREEMENTS = (0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.975, 0.98, 0.985, 0.99, 0.995, 1.0)
+AGREEMENTS = (*np.linspace(0.8, 0.98, 19).tolist(), 0.985, 0.99, 0.995, 1.0)
 """Shares of the large model's answers on the planning half, at which ours is shown without a promise."""
 BOUGHT, UNLABELLED, FEWER, TABI, TABI_OURS = "bought labels", "no label", "1,000 texts", "tabi", "tabi, our levels"
 
