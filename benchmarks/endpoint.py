@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
+import psutil
+
 from pliant.benchmarks.load_generator import allow_many_connections
 from pliant.cli.options import service_settings
 from pliant.errors import PliantError
@@ -62,3 +64,10 @@ def launched(
         status = running.stop()
     if status != 0:
         raise PliantError(f"the endpoint ended with status {status}; its log is {running.log}")
+
+
+def core_seconds(service: Service) -> float:
+    """Return the processor time that a running service's processes have taken, in seconds."""
+    first = psutil.Process(service.process.pid)
+    every = [process.cpu_times() for process in (first, *first.children(recursive=True))]
+    return sum(times.user + times.system for times in every)

@@ -85,6 +85,12 @@ class Reply:
     sent_late: float  # behind the plan
     overhead: float  # time at the client minus queue and run time; NaN if not answered
 
+    @property
+    def seconds(self) -> float:
+        """Return the time from the plan to the answer; without one, to the deadline."""
+        seen = self.observation
+        return (seen.request.deadline if seen.answered is None else seen.answered) - seen.request.arrival
+
 
 def examples(data: ImageData, index: Sequence[int]) -> list[Example]:
     """Return the files of test images."""

@@ -61,6 +61,7 @@ PARTS: Mapping[str, Mapping[str, Part]] = {
             "cascade.contest:contest",
             120.0,
         ),
+        "live": Part("requests/s over HTTP at equal p99, over the large model alone", "cascade.live:live", 440.0),
     },
     "packing": {
         "forecasts": Part("nothing: trains the predictor that `study` forecasts by", "packing.vicuna:forecasts", 65.0),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import asdict, dataclass
 from typing import Any, Generic, TypeVar
 
-from pliant.errors import InputError, RegistryError
+from pliant.errors import FormerSchemaError, InputError, RegistryError
 from pliant.flows import config
 from pliant.flows.release import open_registry, retried
 from pliant.flows.settings import Settings
@@ -18,6 +19,7 @@ from pliant.registry.package import Published
 
 A = TypeVar("A", bound=Artifact)
 T = TypeVar("T")
+logger = logging.getLogger("pliant.flows")
 
 RECORD = "pliant.record"
 """Tag of a version: a system's `Record` as JSON, which is all that it takes to plan again."""
@@ -58,12 +60,20 @@ class Champion(Generic[A]):
 def load_champions(registry: MlflowRegistry, kind: type[A]) -> dict[str, Champion[A]]:
     """Return the champion of every task of a system by name; nothing before the first release.
 
-    `kind`: the artifact that stands for a task, whose `KIND` begins with the system's name.
+    `kind`: the artifact that stands for a task, whose `KIND` begins with the system's name. One that an older version of
+    Pliant wrote in a schema that is not read any more is left out: this version cannot serve it, and the next run of the
+    flow finds no champion.
     """
     own = prefix(kind.KIND.partition("-")[0])
     versions = retried(lambda: registry.versions(own) if registry.exists() else {})
     tasks = {task: name for name in versions if (task := task_of(name)) is not None}
-    return {task: Champion(*fetch(registry, kind, name, versions[name])) for task, name in tasks.items()}
+    champions = {}
+    for task, name in tasks.items():
+        try:
+            champions[task] = Champion(*fetch(registry, kind, name, versions[name]))
+        except FormerSchemaError as error:
+            logger.warning("the champion of %s counts for nothing: %s", task, error)
+    return champions
 
 
 def champion_artifacts(settings: Settings, kind: type[A]) -> dict[str, A]:

@@ -5,6 +5,7 @@
     |-- ArtifactError      a stored artifact cannot be used
     |   |-- DigestError    a file is not the one that was published (its name and both digests)
     |   |-- SchemaError    an unknown schema or kind
+    |   |   `-- FormerSchemaError  of an older version
     |   |-- SignatureError no trusted key signed it
     |   |-- BackboneError  made for another backbone
     |   `-- DeviceError    profiled on another class of device
@@ -55,6 +56,10 @@ class DigestError(ArtifactError):
 
 class SchemaError(ArtifactError):
     """The artifact's kind or schema number is not one that this version reads."""
+
+
+class FormerSchemaError(SchemaError):
+    """An older version of Pliant wrote the artifact, and this one does not read it."""
 
 
 class SignatureError(ArtifactError):

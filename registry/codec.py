@@ -38,9 +38,11 @@ from numpy.typing import NDArray
 from safetensors import TensorSpec, serialize
 
 from pliant.bfloat16 import BFLOAT16
-from pliant.errors import ArtifactError, DigestError, RegistryError, SchemaError
+from pliant.errors import ArtifactError, DigestError, FormerSchemaError, RegistryError, SchemaError
 from pliant.registry.folder import replace_folder
 
+NEWER = ": a newer version of Pliant wrote it; update this one, or release again with a version as old as this"
+OLDER = ": an older version of Pliant wrote it; run its flow again with this version, or serve it with that one"
 VALUES, TENSORS, DIGESTS = "artifact.json", "tensors.safetensors", "digests.json"
 REFERENCE = "$tensor"
 
@@ -130,17 +132,11 @@ def decode(cls: type[T], files: Mapping[str, Content], folder: Path) -> T:
     """Return the artifact that verified files hold; its arrays are views of them. `folder` is for messages only."""
     document = _header(files, folder)
     if (document["kind"], document["schema"]) != (cls.KIND, cls.SCHEMA):
-        advice = ""
-        if document["kind"] == cls.KIND and document["schema"] > cls.SCHEMA:
-            advice = (
-                ": a newer version of Pliant wrote it; update this one, or release again with a version as old as this"
-            )
-        elif document["kind"] == cls.KIND:
-            advice = (
-                ": an older version of Pliant wrote it; run its flow again with this version, or serve it with that one"
-            )
+        failure, advice = SchemaError, ""
+        if document["kind"] == cls.KIND:
+            failure, advice = (SchemaError, NEWER) if document["schema"] > cls.SCHEMA else (FormerSchemaError, OLDER)
         actual = f"{document['kind']} of schema {document['schema']}"
-        raise SchemaError(f"{folder} holds {actual}, but {cls.KIND} of schema {cls.SCHEMA} is needed{advice}")
+        raise failure(f"{folder} holds {actual}, but {cls.KIND} of schema {cls.SCHEMA} is needed{advice}")
     try:
         arrays = parse_tensors(files[TENSORS])
     except ValueError as error:

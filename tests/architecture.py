@@ -53,7 +53,7 @@ MIRRORED = ("tests/fixtures", "tests/golden")
 
 OFFLINE = ("training/*", "profiling/*")
 
-_MODELS = tuple(f"pliant/*/{name}.py" for name in ("model", "classifier", "attention", "runtime"))
+_MODELS = tuple(f"pliant/*/{name}.py" for name in ("model", "classifier", "attention", "trunk", "states", "runtime"))
 _ENGINE = tuple(
     f"pliant/packing/engine/{name}.py" for name in ("sampling", "paged_engine", "page_attention", "grammar")
 )
@@ -85,24 +85,17 @@ FRAMEWORK_HOMES = {
         *("pliant/settings.py", "pliant/state.py", "pliant/rollout/*", "pliant/outcomes/*"),
         *("serving/*", "flows/*"),
     ),
-    "sklearn": OFFLINE,
+    "sklearn": (*OFFLINE, "pliant/cascade/search.py"),
 }
 """Where a framework may be imported, besides benchmarks and cli."""
 
 OPTIONAL = ("numba", "onnx", "onnxruntime", "vllm", "llguidance", "pydantic", "pydantic_core")
 """A bare GPU machine lacks them: the files of `pliant` that are their homes are imported by those alone that need them."""
-_EVERYWHERE = ("numpy", "scipy", "PIL", "torch", "timm", "transformers", "tokenizers", "jinja2")
+_EVERYWHERE = ("numpy", "scipy", "sklearn", "PIL", "torch", "timm", "transformers", "tokenizers", "jinja2")
 BARE_MACHINE = {
     "pliant": (*_EVERYWHERE, *OPTIONAL),
-    "training": (
-        *_EVERYWHERE,
-        "datasets",
-        "pyarrow",
-        "sklearn",
-        "safetensors",
-        "huggingface_hub",
-    ),  # it comes with timm
-    "profiling": (*_EVERYWHERE, "datasets", "sklearn"),
+    "training": (*_EVERYWHERE, "datasets", "pyarrow", "safetensors", "huggingface_hub"),  # it comes with timm
+    "profiling": (*_EVERYWHERE, "datasets"),
 }
 """All that these folders may need from outside: they run from a checkout on a bare GPU machine."""
 

@@ -152,18 +152,18 @@ def to_buy(outputs: Outputs, config: PlanConfig) -> Outputs:
 
 def curve(data: EvaluationData) -> list[Candidate]:
     """Return the cheapest of ours for each of `AGREEMENTS` on these texts."""
-    ways, found = propose(data), []
+    proposals, found = propose(data), []
     for share in AGREEMENTS:
         able = [
-            (seconds, way, at)
-            for way in ways
-            for at, seconds in enumerate(way.seconds_P)
-            if way.apart_P[at] <= 1 - share + 1e-9
+            (seconds, proposal, at)
+            for proposal in proposals
+            for at, seconds in enumerate(proposal.seconds_P)
+            if proposal.apart_P[at] <= 1 - share + 1e-9
         ]
-        _, way, at = min(able, key=lambda each: float(each[0]))
-        gates = zip(way.candidate.gates, way.threshold_PG[at], strict=True)
+        _, proposal, at = min(able, key=lambda each: float(each[0]))
+        gates = zip(proposal.candidate.gates, proposal.threshold_PG[at], strict=True)
         found.append(
-            replace(way.candidate, gates=tuple(replace(gate, threshold=float(value)) for gate, value in gates))
+            replace(proposal.candidate, gates=tuple(replace(gate, threshold=float(value)) for gate, value in gates))
         )
     return found
 

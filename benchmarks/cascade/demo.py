@@ -162,13 +162,12 @@ def words(compared: Compared, promised: float, confidence: float) -> str:
         )
     if not kept.requests:
         return f"{said} None was given as planned."
+    those = "The others" if cut.requests else "They"
     if kept.accuracy >= promised:
-        return f"{said} The others are right in {kept.accuracy:.3f}."
+        return f"{said} {those} are right in {kept.accuracy:.3f}."
     chance = 2 * math.sqrt(promised * (1 - promised) / kept.requests)
     much = "and more" if promised - kept.accuracy > chance else "but no more"
-    return (
-        f"{said} The others are right in {kept.accuracy:.3f}: less, {much} than chance explains with {kept.requests}."
-    )
+    return f"{said} {those} are right in {kept.accuracy:.3f}: less, {much} than chance explains with {kept.requests}."
 
 
 def form(candidate: str, levels: Sequence[str]) -> Form:

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 MODEL = "pretrained encoder to fine-tune: a folder, hub:NAME, or auto (one that can be had, else random weights)"
 DATA = "labelled texts: a .csv, .json(l) or .parquet file with the columns text and label, hub:NAME, docstrings:package"
 LEVEL = """
-[[levels]] # ascending in size
-name = {name}
+[[levels]]
+name = "large"
 start = {start}
-classifier = {{ {layers}epochs = 16, batch = 16, rate = 2e-4, head_rate = 2e-3, max_length = 128 }}
+classifier = {{ epochs = 16, batch = 16, rate = 2e-4, head_rate = 2e-3, max_length = 128 }}
 """
 REST = """
 [latency] # short measurements; without this table they are finer, and take minutes
@@ -45,10 +45,10 @@ def simulate(parser: ArgumentParser) -> None:
 
 
 def content(model: str, data: str) -> str:
-    text = f"[[tasks]]\ndata = {quoted(data)}\n# limit = 2000 # texts, for a first try on large data\n"
+    text = f'[[tasks]]\ndata = {quoted(data)}\n# unlabelled = "csv:more.csv" # texts without labels\n'
+    text += "# limit = 2000 # texts, for a first try on large data\n"
     if model != AUTO:
-        for name, layers in (("small", "layers = 2, "), ("large", "")):
-            text += LEVEL.format(name=quoted(name), start=quoted(model), layers=layers)
+        text += LEVEL.format(start=quoted(model))
     return text + REST
 
 

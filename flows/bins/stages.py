@@ -35,7 +35,6 @@ from pliant.flows import settings
 from pliant.flows.arithmetic import half_of
 from pliant.flows.bins.config import DATA, EMBEDDED, SCRATCH, BinsFlowConfig, EdgesConfig, StreamConfig
 from pliant.flows.bins.measure import Half, Latencies, finish, measure
-from pliant.flows.champions import fetch
 from pliant.flows.config import check_distinct, configured_class
 from pliant.flows.progress import tell
 from pliant.flows.release import open_registry, retried
@@ -43,6 +42,7 @@ from pliant.flows.stage import Notes, Stage, StageResult, contents, digest_of
 from pliant.models.artifact import Classifier
 from pliant.precision import FLOAT32
 from pliant.progress import Progress, share
+from pliant.registry import codec
 from pliant.registry.names import CASCADE_TASK, LEVEL_TAG, cascade_level
 from pliant.training.bins import lengths
 from pliant.training.linear import LinearComparison
@@ -238,7 +238,12 @@ def _of_cascade(address: str) -> tuple[Classifier, str]:
         raise RegistryError(
             f"{champion.uri} does not say which models it was made of: run `pliant train cascade` again"
         )
-    models = [fetch(registry, Classifier, cascade_level(task, level), version) for level, version in levels.items()]
+    found = [retried(partial(registry.fetch, cascade_level(task, level), number)) for level, number in levels.items()]
+    models = [
+        (codec.load(Classifier, folder, published.digest), published)
+        for folder, published in found
+        if codec.kind(folder) == Classifier.KIND  # and no level that was distilled
+    ]
     largest, published = max(models, key=lambda model: sum(array.size for array in model[0].weights.values()))
     return largest, published.digest
 

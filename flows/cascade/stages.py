@@ -151,10 +151,15 @@ def load_unlabelled(task: TaskConfig, data: TextData) -> tuple[Text, ...]:
     if task.unlabelled is None:
         return ()
     texts = pliant.training.texts.load_texts(task.unlabelled, task.columns, data.second is not None)
-    held = {groups.key(*text) for rows in (data.split.profiling, data.split.test) for text in data.texts(rows)}
-    left = tuple(text for text in texts if groups.key(*text) not in held)
+    left = apart(texts, data)
     say(f"{data.name}: {len(left):,} texts without labels are read; {len(texts) - len(left):,} more are held out.")
     return left
+
+
+def apart(texts: Sequence[Text], data: TextData) -> tuple[Text, ...]:
+    """Return the texts but for those with which the data plan or judge."""
+    held = {groups.key(*text) for rows in (data.split.profiling, data.split.test) for text in data.texts(rows)}
+    return tuple(text for text in texts if groups.key(*text) not in held)
 
 
 def make_level(
@@ -187,8 +192,9 @@ def make_lesson(
     texts = [*data.texts(data.split.fit), *unlabelled]
     labels = np.concatenate([data.labels[data.split.fit].astype(np.float64), np.full(len(unlabelled), np.nan)])
     readings, runtime = readings_of(classifier, texts), CascadeRuntime({0: classifier}, config.device)
-    chosen, notes = exit_layers(len(layers_of(load_model(classifier))), config.distil), dict[str, Any]()
+    notes: dict[str, Any] = {}
     try:
+        chosen = exit_layers(len(layers_of(load_model(classifier))), config.distil)
         if chosen:
             runtime.hidden(0, readings[:1], chosen)
     except ArtifactError as error:  # of a family that cannot be cut behind a layer
@@ -313,10 +319,12 @@ def measure(config: CascadeFlowConfig, levels: Mapping[str, Level], progress: Pr
             else:
                 tables.append(profile(part, config.latency, config.device, of, importance))
         device = device_class(config.device)
-    found = [(*each, table) for each, table in zip(parts, tables, strict=True)]
+    measured = [(*each, table) for each, table in zip(parts, tables, strict=True)]
     return Latencies(
         device,
-        tuple(_measured(level, [each[1:] for each in found if each[0] == digest]) for digest, level in levels.items()),
+        tuple(
+            _measured(level, [each[1:] for each in measured if each[0] == digest]) for digest, level in levels.items()
+        ),
         config.latency.execution.precision,
     )
 
@@ -493,9 +501,9 @@ def run_task(run: Run, config: CascadeFlowConfig, task: TaskData) -> TaskResults
     data, lessons = task.data, feedback.taught(config, task.data)
     tell(f"labelled texts of {data.name}", lessons.repeats if lessons else None)
     texts, fitted = Texts(data, lessons), feedback.training_data(data, lessons)
-    levels = distilled(
-        run, config, fitted, task.unlabelled, {level.name: run(LEVEL, config, level, fitted) for level in task.levels}
-    )
+    unlabelled = task.unlabelled if lessons is None else apart(task.unlabelled, lessons)
+    classifiers = {level.name: run(LEVEL, config, level, fitted) for level in task.levels}
+    levels = distilled(run, config, fitted, unlabelled, classifiers)
     chosen, arithmetic = _in_best_precision(run, config, data, levels)
     float32 = () if chosen is config else tuple(pool(run, config, texts, levels, split) for split in SPLITS)
     outputs, test = (pool(run, chosen, texts, levels, split) for split in SPLITS)
@@ -509,6 +517,8 @@ def distilled(
     run: Run, config: CascadeFlowConfig, data: TextData, unlabelled: Sequence[Text], classifiers: Levels
 ) -> Levels:
     """Return the levels with a bag and exits in front, which learn from the last classifier."""
+    if not config.distil.bag and config.distil.exits == ():
+        return classifiers
     *_, large = classifiers.values()
     lesson = run(LESSON, config, data, unlabelled, large)
     levels: dict[str, StageResult[Any]] = {}

@@ -22,7 +22,7 @@ from pliant.cascade.calibrate import calibration_error, error_of, fit_spread, te
 from pliant.cascade.certify import clopper_pearson
 from pliant.cascade.evaluate import EvaluationData, evaluate, shuffled, subset, with_figures
 from pliant.cascade.route import answers, confidence, softmax
-from pliant.cascade.search import Promise, SearchConfig, Way, cheapest, propose, prove
+from pliant.cascade.search import Promise, Proposal, SearchConfig, cheapest, propose, prove
 from pliant.cascade.tabi import TabiConfig, single, single_levels, tabi, voting
 from pliant.errors import InputError
 from pliant.latency import LatencyTable
@@ -191,7 +191,7 @@ def _labelled(outputs: Outputs) -> Outputs:
 
 def _ours(halves: tuple[EvaluationData, EvaluationData], kind: str, config: PlanConfig) -> list[Candidate]:
     """Return the default candidate and one for every further drop, without duplicates."""
-    ways = propose(halves[0], config.search)
+    proposals = propose(halves[0], config.search)
     named = {"default": config.drop, **{f"default {100 * drop:g}%": drop for drop in config.further}}
     promises = {
         name: Promise("drop" if kind == "right" else kind, drop, config.confidence, config.horizon, config.labels)
@@ -201,17 +201,19 @@ def _ours(halves: tuple[EvaluationData, EvaluationData], kind: str, config: Plan
         promises["default"] = replace(promises["default"], kind="right", amount=config.target)
     seen: dict[tuple[object, ...], Candidate] = {}
     for name, promise in promises.items():
-        candidate = planned(ways, halves, promise)
+        candidate = planned(proposals, halves, promise)
         seen.setdefault((candidate.levels, candidate.gates), replace(candidate, name=name))
     return list(seen.values())
 
 
-def planned(ways: Sequence[Way], halves: tuple[EvaluationData, EvaluationData], promise: Promise) -> Candidate:
+def planned(
+    proposals: Sequence[Proposal], halves: tuple[EvaluationData, EvaluationData], promise: Promise
+) -> Candidate:
     """Return the candidate that keeps a promise, or the large model alone. `halves`: to tune and to prove with."""
     tuning, proving = halves
     large = evaluate(_alone(tuning), tuning).accuracy
-    way = cheapest(ways, promise, large, len(proving.outputs.labels))
-    proven = None if way is None else prove(way, proving, promise)
+    proposal = cheapest(proposals, promise, large, len(proving.outputs.labels))
+    proven = None if proposal is None else prove(proposal, proving, promise)
     if proven is None:
         return replace(_alone(proving), agreement=1.0)
     return replace(proven.candidate, agreement=proven.agreement, labels=proven.labels)

@@ -9,7 +9,9 @@ Shape suffixes: R texts, K classes, F features.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from operator import mul
 
 import numpy as np
 from numpy.typing import NDArray
@@ -136,6 +138,42 @@ def overturned(gate: Gate, feature_RF: Rows) -> Rows:
     return np.asarray(expit(feature_RF @ weights))
 
 
+def overturned_alone(
+    gate: Gate, answers: Sequence[Rows], length: int, regression: bool, tolerance: float = 0.0
+) -> float:
+    """Return what `overturned` gives for one text, whose answers have one row each, in a fraction of the time."""
+    answer_K = answers[-1][0]
+    if regression:
+        first, second, third, entropy, chosen, rate = float(answer_K[1]), 1 - float(answer_K[1]), 0.0, 0.0, 0, 0.0
+    else:
+        count = min(3, len(answer_K))
+        first, second, third = (*sorted(np.partition(answer_K, -count)[-count:].tolist(), reverse=True), 0.0)[:3]
+        entropy = -float(answer_K @ np.log(np.maximum(answer_K, TINY)))
+        chosen = int(answer_K.argmax())
+        rate = gate.rates[chosen] if gate.rates else 0.0
+    log_doubt = math.log(max(1 - first, MIN_DOUBT))
+    after = math.log(max(second, MIN_LIKELY)) - math.log(max(third, MIN_LIKELY))
+    features_F = [
+        1.0,
+        first,
+        log_doubt,
+        first - second,
+        after,
+        entropy,
+        first * log_doubt,
+        math.log(max(length, 1)),
+        rate,
+    ]
+    for former_1K in answers[:-1]:
+        agrees = float(same(former_1K, answers[-1], regression, tolerance)[0])
+        features_F += [
+            agrees if regression else float(former_1K[0, chosen]),
+            agrees,
+            float(confidence(former_1K, regression)[0]),
+        ]
+    return float(expit(sum(map(mul, gate.weights, features_F))))
+
+
 def judge(
     gate: Gate,
     answers: Sequence[Rows],
@@ -151,7 +189,10 @@ def judge(
     """
     match gate.kind:
         case "overturn":
-            worth_R = overturned(gate, features(answers, length_R, gate.rates, regression, tolerance))
+            if len(answers[-1]) == 1:
+                worth_R = np.array([overturned_alone(gate, answers, int(length_R[0]), regression, tolerance)])
+            else:
+                worth_R = overturned(gate, features(answers, length_R, gate.rates, regression, tolerance))
             return np.where(worth_R > gate.threshold, worth_R, np.nan)
         case "tabi":
             con_R = confidence(answers[-1], regression)

@@ -62,7 +62,7 @@ class Promise:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class Proposal:
     """A path with its routers, and thresholds [P, G] from the safest to the cheapest; figures of the tuning texts."""
 
     candidate: Candidate  # its gates lack thresholds
@@ -83,12 +83,12 @@ class Proven:
     labels: int
 
 
-def propose(data: EvaluationData, config: SearchConfig = SearchConfig()) -> list[Way]:
+def propose(data: EvaluationData, config: SearchConfig = SearchConfig()) -> list[Proposal]:
     """Return every path of up to `early` levels before the large model, which is the last one."""
     large = len(data.levels) - 1
     alone = [level_step(data, level) for level in range(large + 1)]
     routers: dict[tuple[int, ...], tuple[Gate, Floats]] = {}
-    ways = []
+    proposals = []
     for count in range(1, config.early + 1):
         for early in combinations(_by_cost(alone[:large]), count):
             for place in range(1, count + 1):
@@ -98,8 +98,8 @@ def propose(data: EvaluationData, config: SearchConfig = SearchConfig()) -> list
             gates, score_GR = zip(*(routers[early[:place]] for place in range(1, count + 1)), strict=True)
             path = (*early, large)
             steps = [level_step(data, level, path[:place]) for place, level in enumerate(path)]
-            ways.append(_way(Candidate("", path, gates, 0, 0, 0, ()), steps, score_GR, config))
-    return ways
+            proposals.append(_proposal(Candidate("", path, gates, 0, 0, 0, ()), steps, score_GR, config))
+    return proposals
 
 
 def fit_router(
@@ -143,7 +143,7 @@ def fit_router(
     return fit(np.ones(count, dtype=np.bool_)), score_R
 
 
-def cheapest(ways: Sequence[Way], promise: Promise, large: float, texts: int) -> Way | None:
+def cheapest(proposals: Sequence[Proposal], promise: Promise, large: float, texts: int) -> Proposal | None:
     """Return the way that is expected to pass with the least seconds; None if none is.
 
     `large`: the large model's accuracy; `texts`: how many there are to prove it with.
@@ -152,31 +152,35 @@ def cheapest(ways: Sequence[Way], promise: Promise, large: float, texts: int) ->
     if promise.kind == "right":
         most = large - promise.amount
 
-    def seconds(way: Way) -> float:
-        bound_P = lower_bounds(-lost * way.apart_P, way.apart_P, texts, promise.confidence, promise.horizon)
-        return float(way.seconds_P.min(where=bound_P >= -most, initial=np.inf))
+    def seconds(proposal: Proposal) -> float:
+        bound_P = lower_bounds(-lost * proposal.apart_P, proposal.apart_P, texts, promise.confidence, promise.horizon)
+        return float(proposal.seconds_P.min(where=bound_P >= -most, initial=np.inf))
 
-    best = min(ways, key=seconds, default=None)
+    best = min(proposals, key=seconds, default=None)
     return None if best is None or seconds(best) == np.inf else best
 
 
-def prove(way: Way, data: EvaluationData, promise: Promise) -> Proven | None:
+def prove(proposal: Proposal, data: EvaluationData, promise: Promise) -> Proven | None:
     """Return the cheapest candidate before the first thresholds that fail on these texts; None if it saves nothing."""
-    path, labels, large = way.candidate.levels, data.outputs.labels, level_step(data, way.candidate.levels[-1])
+    path, labels, large = (
+        proposal.candidate.levels,
+        data.outputs.labels,
+        level_step(data, proposal.candidate.levels[-1]),
+    )
     steps = [level_step(data, level, path[:place]) for place, level in enumerate(path)]
     answers = [step.answer_RK for step in steps]
     score_GR = [
         overturned(
             gate, features(answers[: place + 1], steps[place].length_R, gate.rates, data.regression, data.tolerance)
         )
-        for place, gate in enumerate(way.candidate.gates)
+        for place, gate in enumerate(proposal.candidate.gates)
     ]
     as_large_SR = [same(answer_RK, large.answer_RK, data.regression, data.tolerance) for answer_RK in answers]
     as_large_PR, seconds_P = frontier.applied(
-        as_large_SR, [step.seconds_R for step in steps], score_GR, way.threshold_PG
+        as_large_SR, [step.seconds_R for step in steps], score_GR, proposal.threshold_PG
     )
     right_PR, _ = frontier.applied(
-        [s.correct_R for s in steps], [s.seconds_R for s in steps], score_GR, way.threshold_PG
+        [s.correct_R for s in steps], [s.seconds_R for s in steps], score_GR, proposal.threshold_PG
     )
     looked_R, best = np.zeros(len(labels), dtype=np.bool_), None
     for point, as_large_R in enumerate(as_large_PR):
@@ -193,8 +197,8 @@ def prove(way: Way, data: EvaluationData, promise: Promise) -> Proven | None:
             best = point
     if best is None:
         return None
-    gates = zip(way.candidate.gates, way.threshold_PG[best], strict=True)
-    candidate = replace(way.candidate, gates=tuple(replace(gate, threshold=float(at)) for gate, at in gates))
+    gates = zip(proposal.candidate.gates, proposal.threshold_PG[best], strict=True)
+    candidate = replace(proposal.candidate, gates=tuple(replace(gate, threshold=float(at)) for gate, at in gates))
     apart = float(1 - as_large_PR[best].mean())
     agreement = 1 + float(lower_bounds(-apart, apart, len(labels), promise.confidence))
     return Proven(candidate, max(0.0, agreement), int(looked_R.sum()))
@@ -229,7 +233,9 @@ def _rates(chosen_R: NDArray[np.int64], apart_R: Bools, classes: int) -> tuple[f
     return tuple(((apart_K + PRIOR * apart_R.mean()) / (count_K + PRIOR)).tolist())
 
 
-def _way(candidate: Candidate, steps: Sequence[Step], score_GR: Sequence[Floats], config: SearchConfig) -> Way:
+def _proposal(
+    candidate: Candidate, steps: Sequence[Step], score_GR: Sequence[Floats], config: SearchConfig
+) -> Proposal:
     """Return the path with the thresholds that no other beats in expected agreement and seconds.
 
     What the routers expect is less a matter of luck than what happened on these texts, above all where next to nothing did.
@@ -238,4 +244,4 @@ def _way(candidate: Candidate, steps: Sequence[Step], score_GR: Sequence[Floats]
     best = frontier.frontier(frontier.points(as_large_SR, [step.seconds_R for step in steps], score_GR))
     if len(best) > config.points:
         best = best.chosen(np.unique(np.linspace(0, len(best) - 1, config.points).round().astype(int)))
-    return Way(candidate, best.threshold_PG, 1 - best.accuracy_P, best.seconds_P)
+    return Proposal(candidate, best.threshold_PG, 1 - best.accuracy_P, best.seconds_P)

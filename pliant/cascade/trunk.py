@@ -50,10 +50,10 @@ class Trunk:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        found = layers_of(model)
-        path = next(name for name, child in model.named_modules() if child is found)
+        stack = layers_of(model)
+        path = next(name for name, child in model.named_modules() if child is stack)
         self._passes = _Passes()
-        wrapped = [_Layer(layer, number, self._passes) for number, layer in enumerate(found)]
+        wrapped = [_Layer(layer, number, self._passes) for number, layer in enumerate(stack)]
         self._cut = _with(model, path, nn.ModuleList(wrapped).train(model.training))
         self._family, self._depth, self._checked = type(model).__name__, len(wrapped), set[int]()
         with torch.inference_mode(), _refusing(f"{self._family} cannot be cut"):
@@ -100,12 +100,12 @@ class Trunk:
 
     def through(self, layers: Sequence[int], arguments: Arguments) -> tuple[Tensor, list[Tensor]]:
         """Return the logits [B, K] of a whole pass and the hidden states [B, N, D] behind each number of layers."""
-        one = _Pass(wanted=frozenset(layers))
-        logits_BK: Tensor = self._run(one, arguments).logits
-        return logits_BK, [one.taken[number] for number in layers]
+        through = _Pass(wanted=frozenset(layers))
+        logits_BK: Tensor = self._run(through, arguments).logits
+        return logits_BK, [through.taken[number] for number in layers]
 
-    def _run(self, one: _Pass, arguments: Arguments) -> Any:
-        self._passes.now = one
+    def _run(self, present: _Pass, arguments: Arguments) -> Any:
+        self._passes.now = present
         try:
             return self._cut(**arguments)
         finally:

@@ -7,19 +7,14 @@ from typing import Any
 
 import pytest
 
-from pliant.cascade.artifact import Cascade
+from pliant.cascade.artifact import BAG, CLASSIFIER, EXIT, KINDS, Cascade
 from pliant.errors import PliantError, RegistryError
 from pliant.flows import settings
-from pliant.flows.cascade.champions import (
-    Record,
-    fetch_classifiers,
-    outputs_on_test,
-)
+from pliant.flows.cascade.champions import Record, fetch_levels, outputs_on_test
 from pliant.flows.cascade.reprofile import reprofile
 from pliant.flows.champions import champion_artifacts, load_champions
 from pliant.flows.release import open_registry
 from pliant.flows.run import run_connected
-from pliant.models.artifact import Classifier
 from pliant.progress import silent
 from pliant.registry import codec
 from pliant.registry.store import FolderStore
@@ -28,8 +23,9 @@ from tests.fixtures.cascade.tiny import setting, write_texts
 from tests.fixtures.processor import NEEDS_BFLOAT16
 from tests.fixtures.runs import versions
 
-SMALL, LARGE = "pliant-cascade-model-things-small", "pliant-cascade-model-things-large"
+BAG_MODEL, EXIT_MODEL, LARGE = (f"pliant-cascade-model-things-{level}" for level in ("bag", "exit1", "large"))
 TASK = "pliant-cascade-task-things"
+DISTILLED = ["things: distil a bag of n-grams", "things: distil an exit after layer 1"]
 AFTER = [
     *("things: outputs, profiling", "things: outputs, test"),
     *("things: linear model", "things: latency profile", "things: plan"),
@@ -45,11 +41,27 @@ POOLED = [
 pytestmark = [pytest.mark.slow, pytest.mark.parametrize("world", ["cascade"], indirect=True)]
 
 
-def test_a_changed_level_is_trained_alone_and_published_with_the_task(run):
+def test_a_changed_large_model_is_trained_alone_and_published_with_all_that_is_distilled_from_it(run):
     small, large = setting(Path())["levels"]
     released, stages = run(levels=[small, {**large, "classifier": {**large["classifier"], "seed": 1}}])
-    assert stages == ["things: train large", *AFTER, *ALWAYS]
-    assert set(released["new"]) == {LARGE, TASK}
+    assert stages == ["things: train large", "things: what the large model says", *DISTILLED, *AFTER, *ALWAYS]
+    assert set(released["new"]) == {BAG_MODEL, EXIT_MODEL, LARGE, TASK}
+
+
+def test_what_is_distilled_changes_without_the_model_that_it_is_distilled_from(run):
+    run.unchanged()
+    released, stages = run(distil={**setting(Path())["distil"], "seed": 1})
+    assert stages == [*DISTILLED, *AFTER, *ALWAYS]
+    assert set(released["new"]) == {BAG_MODEL, EXIT_MODEL, TASK}
+
+
+def test_texts_without_labels_are_learnt_from_and_change_no_classifier(run, place):
+    run.unchanged()
+    more = write_texts(place, "more", 40, seed=9)
+    [task] = setting(place)["tasks"]
+    released, stages = run(tasks=[{**task, "unlabelled": f"json:{more}"}])
+    assert stages == ["things: what the large model says", *DISTILLED, *AFTER, *ALWAYS]
+    assert set(released["new"]) == {BAG_MODEL, EXIT_MODEL, TASK}
 
 
 def test_the_tasks_version_says_what_it_was_made_of(run):
@@ -63,9 +75,24 @@ def test_the_tasks_version_says_what_it_was_made_of(run):
         number = int(tags[f"pliant.model.{level.name}"])
         folder, published = registry.fetch(f"pliant-cascade-model-things-{level.name}", number)
         assert published.digest == level.classifier
-        assert codec.load(Classifier, folder).name == level.name
-    assert [each.name for each in fetch_classifiers(registry, champion)] == ["small", "large"]
+        assert codec.load(KINDS[level.kind], folder).name == level.name
+    levels = fetch_levels(registry, champion)
+    assert [each.name for each in levels.values()] == ["bag", "exit1", "small", "large"]
+    *_, large = levels
+    assert levels[champion.artifact.levels[1].classifier].large == large
     assert champion.record(Record).outputs != champion.record(Record).test
+
+
+def test_a_profile_measures_bag_exit_and_what_is_left_behind_it_anew(run):
+    run.unchanged()
+    before, _ = champion().artifact.levels, reprofile("cpu", 1, silent)
+    run.standing = None
+    after = champion().artifact.levels
+    assert [(level.kind, level.classifier) for level in after] == [(level.kind, level.classifier) for level in before]
+    assert [level.kind for level in after] == [BAG, EXIT, CLASSIFIER, CLASSIFIER]
+    assert [level.latency == old.latency for level, old in zip(after, before, strict=True)] == [False] * 4
+    assert [resumed.layers for resumed in after[-1].resumed] == [after[1].layers] == [1]
+    assert after[-1].resumed != before[-1].resumed
 
 
 def test_without_the_saved_outputs_nothing_is_measured_and_the_sentence_says_what_helps(run):
@@ -129,7 +156,8 @@ def test_labels_plan_anew_and_train_no_level(taught):
     assert "the champion promises" in released["reason"], "and does not keep it, now that labels mean something else"
     now, test = champion(), outputs_on_test(champion(), FolderStore(settings.read().store))
     assert 60 <= len(test.labels) <= 100, "a fifth of the labels, and no old texts"
-    assert now.artifact.data == fetch_classifiers(open_registry(settings.read(), "cascade"), now)[0].data != test.data
+    *_, large = fetch_levels(open_registry(settings.read(), "cascade"), now).values()
+    assert now.artifact.data == large.data != test.data
     assert max(candidate.promised for candidate in now.artifact.candidates) < 0.6
 
 

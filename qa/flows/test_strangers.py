@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from pliant.cascade.artifact import Exit
 from pliant.cascade.plan import PlanConfig as CascadePlanConfig
 from pliant.flows.bins.champions import Record as BinsRecord
 from pliant.flows.bins.config import BinsFlowConfig
@@ -100,18 +101,22 @@ def publish_bins(registry: MlflowRegistry, folder: Path) -> None:
 
 
 def publish_cascades(registry: MlflowRegistry, folder: Path) -> None:
-    """Single texts, pairs and a regression."""
+    """Single texts, pairs, a regression, and levels that were distilled."""
     saved = Saved("cascade/x", "sha256:x")
     record = Record(CascadePlanConfig(), LatencyConfig(), 1, saved, saved)
     for task, sample in CASCADES.items():
-        named = [replace(classifier, task=task) for classifier in sample.classifiers]
-        digests = tuple(codec.save(each, folder / f"{task}-{each.name}") for each in named)
-        planned = cascade(replace(sample.outputs, task=task, classifiers=digests), sample.cascade.pair)
+        *smaller, large = (replace(level, task=task) for level in sample.levels)
+        digest = codec.save(large, folder / f"{task}-large")
+        named = [replace(each, large=digest) if isinstance(each, Exit) else each for each in smaller]
+        digests = *(codec.save(each, folder / f"{task}-{each.name}") for each in named), digest
+        named.append(large)
+        planned = cascade(replace(sample.outputs, task=task, classifiers=digests), sample.cascade.pair, named)
         planned = replace(planned, task=task)
         codec.save(planned, folder / task)
-        pairs = zip(named, planned.levels, strict=True)
-        levels = [level_package(each, lv, planned.pair, folder / f"{task}-{each.name}", {}) for each, lv in pairs]
-        numbers = dict(zip((each.name for each in named), publish(registry, *levels), strict=True))
+        numbers: dict[str, int] = {}
+        for each, level in zip(reversed(named), reversed(planned.levels), strict=True):
+            package = level_package(each, level, planned, numbers, folder / f"{task}-{each.name}", {})
+            [numbers[each.name]] = publish(registry, package)
         publish(registry, task_package(planned, numbers, folder / task, record))
 
 
@@ -136,7 +141,8 @@ def columns(sample: Things) -> dict[str, list[str | None]]:
     return {"text": [first for first, _ in rows], **seconds}
 
 
-CASCADES = {"things": things(), "alike": things(pair=True), "much": things(classes=())}
+PLAIN = {"things": things(), "alike": things(pair=True), "much": things(classes=())}
+CASCADES = {**PLAIN, "distilled": things(distilled=True)}
 IMAGES = random_images(5).tolist()
 TEXT = {"text": list(TEXTS)}
 PROMPTS = {"text": ["explain the old oak", "tell me all about iron", "the"]}
@@ -172,17 +178,23 @@ SHOPS: Mapping[str, Shop] = {
         (
             *(
                 (f"pliant-cascade-task-{task}", columns(sample), params, {})
-                for task, sample in CASCADES.items()
+                for task, sample in PLAIN.items()
                 for params in ({}, {"candidate": "pruned less", "seed": 3}, {"candidate": "single"})
             ),
+            *(("pliant-cascade-task-distilled", TEXT, params, {}) for params in ({}, {"candidate": "never"})),
             *((f"pliant-cascade-model-{task}-large", columns(sample), {}, {}) for task, sample in CASCADES.items()),
+            *((f"pliant-cascade-model-distilled-{level}", TEXT, {}, {}) for level in ("bag", "exit1")),
             ("pliant-cascade-task-things", TEXT, {"candidate": "best"}, {}),
             ("pliant-cascade-task-things", TEXT, {}, {"model.small": f"models:/{SMALL}/9"}),
             ("pliant-cascade-task-things", TEXT, {}, {"model.large": f"models:/{SMALL}/1"}),
+            ("pliant-cascade-model-distilled-exit1", TEXT, {}, {"trunk": f"models:/{SMALL}/1"}),
         ),
         PICTURES,
         "cascade-task",
-        ("candidate is best, but must be one of default, pruned", "could not be fetched", "another model"),
+        (
+            *("candidate is best, but must be one of default, pruned", "could not be fetched", "another model"),
+            "the exit exit1 was made for another model",
+        ),
     ),
     "packing": Shop(
         publish_packing,

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pliant.cascade.runtime import CascadeRuntime, Execution
+from pliant.cascade.exit import exit_logits
+from pliant.cascade.runtime import CascadeRuntime, Execution, Part
 from pliant.errors import InputError
 from tests.fixtures.bins.encoders import random_payload
-from tests.fixtures.cascade.classifiers import tiny_classifier
+from tests.fixtures.cascade.classifiers import tiny_classifier, tiny_exit
 
 FAMILIES = ("bert", "electra", "distilbert", "modernbert")
 LENGTHS = (12, 5, 20, 12, 1)
@@ -62,3 +63,12 @@ def test_bfloat16_stays_near_float32(device):
         pytest.skip(str(error))
     exact, half = plain(classifier).run(0, payloads()).logits, lowered.run(0, payloads()).logits
     assert np.median(np.abs(np.array(exact) - np.array(half))) < 0.1
+
+
+def test_an_exit_and_what_is_left_behind_it_answer_as_on_the_cpu(device):
+    classifier, head = tiny_classifier(layers=3), tiny_exit(1)
+    parts = {0: classifier, 1: Part(classifier, exit=head), 2: Part(classifier, begin=1)}
+    run = CascadeRuntime(parts, device).run
+    logits, features = plain(classifier).hidden(0, payloads(), [1])
+    np.testing.assert_allclose(run(1, payloads()).logits, exit_logits(head, np.stack(features)[:, 0]), atol=1e-3)
+    np.testing.assert_allclose(run(2, payloads()).logits, logits, atol=1e-3)

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import orjson
 from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
@@ -93,7 +94,7 @@ async def _predict(request: Request) -> Response:
     limit = settings.max_deadline if body.deadline is None else deadline(body.deadline, settings.max_deadline)
     prediction = await endpoint.predict(_to_request(served, texts, body, limit, client_of(request)), arrived)
     answers = [{**each, "cleaned": count} for each, count in zip(prediction["answers"], counts, strict=True)]
-    return json_response({**prediction, "answers": answers})
+    return Response(orjson.dumps({**prediction, "answers": answers}), media_type="application/json")
 
 
 async def _tasks(request: Request) -> Response:

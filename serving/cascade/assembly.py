@@ -8,7 +8,7 @@ from typing import Any
 from pliant.cascade.artifact import EXIT
 from pliant.cascade.knowledge import Knowledge, knowledge, numbers, prunes
 from pliant.cascade.scheduler import CascadeScheduler, Options
-from pliant.serving.cascade.agreement import Agreement, AgreementCounter
+from pliant.serving.cascade.audit import AgreementCounter, Audit
 from pliant.serving.cascade.catalog import Catalog, load_catalog
 from pliant.serving.cascade.endpoint import CascadeEndpoint, Handler, handler_of, read
 from pliant.serving.cascade.messages import CascadeBuild, ModelBuild
@@ -40,18 +40,16 @@ class CascadeSystem(ServedSystem[CascadeSettings, Catalog, Handler, CascadeEndpo
 
     def endpoint(self, parts: Dependencies[Catalog, Handler]) -> CascadeEndpoint:
         endpoint = CascadeEndpoint(self.settings, parts.refresher, parts.metrics, parts.outcomes, parts.clock)
-        endpoint.agreement = Agreement(
+        endpoint.audit = Audit(
             self.settings.agreement_share,
             parts.refresher.generations,
             endpoint.drift,
             AgreementCounter(parts.counted),
-            parts.clock,
-            endpoint.front_door,
         )
         return endpoint
 
     def background(self, endpoint: CascadeEndpoint) -> Sequence[Coroutine[Any, Any, None]]:
-        return (endpoint.agreement.run(),)
+        return (endpoint.audit.run(),)
 
 
 SERVED = CascadeSystem

@@ -192,12 +192,16 @@ class Figures(BaseModel):
 
 
 class AgreementFigures(BaseModel):
-    """How often the large model says what an early level of a candidate said, of the answers that it read again."""
+    """How often the large model says what an early level of a candidate said, by the audit of early answers."""
 
     task: str
     candidate: str
     compared: int = Field(description="early answers, since the version that is served was taken up")
     agreed: int
+    missed: int = Field(description="audits that found no room or no device in time")
+    proven: float | None = Field(description="the share that agrees at least, as the plan has proven; null: nothing")
+    evidence: float = Field(description="evidence against it; from 20 on a safer candidate is served by default")
+    broken: bool
 
 
 class Status(CommonStatus):

@@ -168,7 +168,8 @@ class _Position:
 def begin(handler: Handler, number: int, first: str, second: str | None, draw: Draw) -> TextInProgress:
     """Return a text before any level ran. `number` is that of its candidate."""
     candidate = handler.served.cascade.candidates[number]
-    reading = handler.readers[candidate.levels[0]].read(first, second)
+    words = any(gate.pruning.rule != "none" for gate in candidate.gates)
+    reading = handler.readers[candidate.levels[0]].read(first, second, words)
     return TextInProgress(handler, candidate, (first, second), (first, second), reading, draw)
 
 
@@ -203,7 +204,7 @@ def answer(id: str, progress: TextInProgress, completed: Completed) -> dict[str,
     cascade, served, answer_K = progress.handler.served.cascade, progress.handler.served, progress.answers[-1][0]
     label, probabilities, interval = progress.label, None, None
     if isinstance(label, str):
-        probabilities = dict(zip(cascade.classes, [round(p, 6) for p in answer_K.tolist()], strict=True))
+        probabilities = dict(zip(cascade.classes, answer_K.round(6).tolist(), strict=True))
     else:
         interval = [label - cascade.tolerance, label + cascade.tolerance]
     names, done = levels_run(progress), progress.candidate.levels[: progress.levels_done]
@@ -320,18 +321,19 @@ class TextRequest:
     client: Client = ANYBODY
 
 
-class Comparisons(Protocol):
-    """What compares early answers with those of the large model (agreement.py)."""
+class Auditor(Protocol):
+    """What audits early answers by those of the large model (audit.py)."""
 
     async def run(self) -> None: ...
-    def answered(self, progress: TextInProgress, result: Completed) -> None: ...
+    def answered(self, progress: TextInProgress, result: Completed, utility: float) -> None: ...
+    def safest(self, handler: Handler) -> int: ...
     def to_dict(self) -> list[dict[str, Any]]: ...
 
 
 class CascadeEndpoint(LabelledEndpoint[CascadeSettings, Catalog, Handler]):
-    """Classifies texts by the levels of a cascade. `agreement` takes note of its answers."""
+    """Classifies texts by the levels of a cascade. `audit` takes note of its answers."""
 
-    agreement: Comparisons
+    audit: Auditor
 
     def __init__(
         self,
@@ -384,6 +386,8 @@ class CascadeEndpoint(LabelledEndpoint[CascadeSettings, Catalog, Handler]):
         cascade = handler.served.cascade
         if request.candidate is not None:
             return handler, number_of(cascade, request.candidate)
+        if request.accuracy is None and request.latency is None:
+            return handler, self.audit.safest(handler)
         return handler, choose(cascade, request.accuracy, request.latency)
 
     async def _answer(self, request: TextRequest, text: tuple[str, str | None], arrived: float) -> Observed:
@@ -426,7 +430,7 @@ class CascadeEndpoint(LabelledEndpoint[CascadeSettings, Catalog, Handler]):
         kind = self._observer.kind(key, partial(kind_of, progress, cut_short, tenant))
         observed = observation(progress, content, result, kind)
         self._observer.observe(observed, partial(kept, progress))
-        self.agreement.answered(progress, result)
+        self.audit.answered(progress, result, request.utility)
         return content, observed
 
     def _by_bag(self, request: TextRequest, arrived: float, began: float, reason: str = "") -> Completed:
@@ -450,5 +454,5 @@ class CascadeEndpoint(LabelledEndpoint[CascadeSettings, Catalog, Handler]):
             "placement": self.settings.placement,
             "tasks": self.tasks(),
             "outcomes": self.outcomes.to_dict(),
-            "agreement": self.agreement.to_dict(),
+            "agreement": self.audit.to_dict(),
         }

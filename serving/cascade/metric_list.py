@@ -11,9 +11,9 @@ AGREEMENT = (
         "agreement",
         LABELS,
         "answers",
-        "of a small model that the large one read again in idle moments: `agrees`, `differs`",
+        "of early levels that the large model read as well: `agrees`, `differs`, or `missed` where it found no time",
         *("task", "candidate", "result"),
-        event="an early answer that was compared (1% are, where the devices are idle)",
+        event="an early answer that was audited (1% are)",
     ),
 )
 METRICS = (*driven("model", ORIGINS), *COMMON, *AGREEMENT, *labelled("candidate", "level"))

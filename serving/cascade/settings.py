@@ -24,7 +24,7 @@ class CascadeSettings(OutcomeSettings):
     max_texts: Count = 256
     """Texts in one request."""
     agreement_share: Share = 0.01
-    """Share of the early answers that the large model checks in idle moments."""
+    """Share of the early answers that the large model reads as well."""
 
 
 SETTINGS = CascadeSettings

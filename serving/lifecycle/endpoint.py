@@ -197,6 +197,8 @@ async def run_each(
     At most `width` run at a time. If `goes_on` is false before all are started, None stands for each without a result. An
     error of `run` is raised. In both cases, and if this is cancelled, those that run are cancelled.
     """
+    if len(items) == 1:  # as most requests have it: a task would take a turn of the event loop to begin, and one to end
+        return [await run(items[0]) if goes_on() else None]
     results: list[Result | None] = [None] * len(items)
     coming = iter(enumerate(items))
 

@@ -10,6 +10,7 @@ import pandas
 import pytest
 
 from pliant.bins.policies import POLICIES as BINS_POLICIES
+from pliant.cascade.artifact import Cascade, Outputs
 from pliant.cascade.plan import PlanConfig
 from pliant.cascade.simulated import ReferenceConfig
 from pliant.cli.bins import simulate as bins_command
@@ -27,6 +28,7 @@ from pliant.profiling.cascade.latency import LatencyConfig
 from pliant.registry.names import BINS_PREFIX, CASCADE_TASK, PACKING_GENERATOR, PACKING_PREFIX
 from pliant.registry.store import FolderStore
 from tests.fixtures.bins.scenarios import bins
+from tests.fixtures.cascade.artifacts import things
 from tests.fixtures.cascade.tiny import some_cascade, some_outputs
 from tests.fixtures.commands import KINDS, cells, columns, refused, shown, write_trace
 from tests.fixtures.load_samples import bundle
@@ -36,6 +38,9 @@ from tests.fixtures.tokens.samples import tiny_backbone, tiny_profile, tiny_task
 
 MAIL, NOTES = bins(batches=(1, 2), placement="shared"), bins("notes", lengths=(64, 128), slo=0.45)
 TINY = packing()
+
+
+OUTPUTS = some_outputs()
 
 
 def publish_tokens(registry) -> None:
@@ -48,12 +53,12 @@ def publish_bins(registry) -> None:
     registry.publish(BINS_PREFIX + "mail", MAIL)
 
 
-def publish_cascade(registry) -> FolderStore:
+def publish_cascade(registry, cascade: Cascade | None = None, outputs: Outputs = OUTPUTS) -> FolderStore:
     """A task in the registry, and the store with its outputs on the test split."""
-    outputs, store = some_outputs(), FolderStore(read().store)
+    store = FolderStore(read().store)
     saved = Saved("cascade/test", store.save("cascade/test", outputs))
     record = Record(PlanConfig(), LatencyConfig(), 1, saved, saved)
-    registry.publish(CASCADE_TASK + "things", some_cascade(outputs), tags={RECORD: record_to_json(record)})
+    registry.publish(CASCADE_TASK + "things", cascade or some_cascade(outputs), tags={RECORD: record_to_json(record)})
     return store
 
 
@@ -182,6 +187,16 @@ def test_cascade_the_reference_load_is_simulated_for_the_candidate_that_is_named
     for file in store.path("cascade/test").iterdir():
         file.unlink()
     assert "run `pliant train cascade` again" in refused(command, capsys)
+
+
+def test_cascade_answers_of_a_bag_and_an_exit_are_told_by_their_names(registry, capsys):
+    sample = things(distilled=True)
+    publish_cascade(registry, sample.cascade, sample.outputs)
+    table = columns(shown(["simulate", "cascade", "--load", "poisson:20:20"], capsys))
+    assert table["candidate"] == ["default", "single"]
+    default, single = table["level"]
+    assert single == "large:100%"
+    assert sorted(part.split(":")[0] for part in default.split()) == ["bag", "exit1", "large"]
 
 
 def test_packing_a_poisson_load_draws_observed_requests_with_their_own_forecasts():

@@ -64,6 +64,9 @@ def cascade(folder: Path, run: Run, **changes: Any) -> None:
     config = cascade_config.read(overrides=with_changes(tiny_cascade.setting(folder), changes))
     [data] = cascade_stages.load_data(config)
     levels = {level.name: run(cascade_stages.LEVEL, config, level, data) for level in config.levels_of(config.tasks[0])}
+    lesson = run(cascade_stages.LESSON, config, data, (), levels["large"])
+    bag = run(cascade_stages.BAG_STAGE, config, data, (), levels["large"], lesson)
+    levels = {"bag": bag, "exit1": run(cascade_stages.EXIT_STAGE, config, data, levels["large"], lesson, 1), **levels}
     outputs, test = (run(cascade_stages.OUTPUTS, config, data, levels, split) for split in SPLITS)
     run(cascade_stages.LINEAR, data, test)
     latencies = run(cascade_stages.LATENCIES, config, data, levels)

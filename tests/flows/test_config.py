@@ -78,6 +78,8 @@ def test_an_unknown_key_is_named_with_its_place_and_the_nearest_known_one(system
         ("cascade", "levels", [], "levels"),
         ("cascade", "levels", [{"name": "a"}, {"name": "a"}], "levels"),
         ("cascade", "levels.0.name", "../up", "name of a level"),
+        *(("cascade", "levels.0.name", name, "name of a level") for name in ("bag", "exit12")),
+        ("cascade", "distil.exits", [2, 1], "exits"),
         ("cascade", "tasks.0.name", ".hidden", "name of a task"),
         ("cascade", "gate.confidence", 1.0, "gate.confidence"),
         ("cascade", "learn.rows", 1, "learn.rows"),

@@ -7,12 +7,15 @@ from types import SimpleNamespace
 
 import pytest
 
+from pliant.cascade.artifact import Cascade
 from pliant.errors import RefusedError, RegistryError, UnreachableError
 from pliant.flows import release
 from pliant.flows.champions import RECORD, Champion, load_champions, record_to_json
 from pliant.flows.release import OUTAGE_WAITS, retried
+from pliant.registry import codec
 from pliant.registry.package import Published
 from pliant.tokens.artifact import Task
+from tests.fixtures.cascade.tiny import some_cascade, some_outputs
 
 AWAY = UnreachableError("no MLflow server answers")
 
@@ -79,6 +82,21 @@ def test_champions_are_read_patiently(waits, scheduled):
     with pytest.raises(RegistryError, match="fetched"):
         load_champions(registry, Task)
     assert waits == [3, 3]
+
+
+def test_a_champion_that_an_older_version_wrote_in_another_schema_is_none(tmp_path, monkeypatch, caplog):
+    """It cannot be served any more, and the sentence that says so asks for a run of the flow, which comes here."""
+    folders, published = {"cascade-task-old": tmp_path / "old", "cascade-task-new": tmp_path / "new"}, {}
+    for name, folder in folders.items():
+        with monkeypatch.context() as patched:
+            patched.setattr(Cascade, "SCHEMA", Cascade.SCHEMA - ("old" in name))
+            digest = codec.save(some_cascade(some_outputs()), folder)
+        published[f"pliant-{name}"] = folder, Published(f"pliant-{name}", 1, digest, f"models:/pliant-{name}/1", {})
+    registry = SimpleNamespace(
+        exists=lambda: True, versions=lambda _: dict.fromkeys(published, 1), fetch=lambda name, _: published[name]
+    )
+    assert list(load_champions(registry, Cascade)) == ["new"]
+    assert "the champion of old counts for nothing: " in caplog.text
 
 
 @dataclass(frozen=True, slots=True)

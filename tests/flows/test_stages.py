@@ -55,6 +55,10 @@ def before(tmp_path_factory):
     return before
 
 
+MEASURED = {"outputs-things-profiling", "outputs-things-test", "latencies-things"}
+"""What follows from the levels of a cascade."""
+
+
 def differing(one: dict[str, str], other: dict[str, str]) -> set[str]:
     return {name for name in one if one[name] != other[name]}
 
@@ -76,6 +80,7 @@ def test_equal_settings_give_equal_keys_and_no_two_stages_share_one(system, befo
         ("tokens", {"reference": {"urgent": [0.1, 1.0]}}, {"profile"}),  # the rate rule follows from the deadline
         ("tokens", {"measured": 5}, {"task-digit", "champion-digit"}),
         ("tokens", {"gate": {"seeds": 5}}, set()),
+        ("cascade", {"distil": {"hidden": 16}}, {"bag-things", "exit1-things"}),
         ("cascade", {"latency": {"batches": [1, 4]}}, {"latencies-things"}),
         ("cascade", {"plan": {"drop": 0.02}}, {"plan-things"}),
         ("cascade", {"learn": {"rows": 150}}, {"pooled-things-test"}),
@@ -100,7 +105,10 @@ def test_a_changed_setting_changes_the_keys_of_what_depends_on_it(system, change
     [
         ("tokens", "backbone", {"task-digit", "profile"}),
         ("tokens", "task-digit", {"profile"}),
-        ("cascade", "model-things-small", {"outputs-things-profiling", "outputs-things-test", "latencies-things"}),
+        ("cascade", "model-things-small", MEASURED),
+        ("cascade", "model-things-large", {"lesson-things", "bag-things", "exit1-things", *MEASURED}),
+        ("cascade", "lesson-things", {"bag-things", "exit1-things"}),
+        ("cascade", "bag-things", MEASURED),
         ("cascade", "latencies-things", {"plan-things"}),
         ("bins", "encoder-things", {"lengths-things", "latencies-things", "plan-things"}),
         ("bins", "lengths-things", {"plan-things"}),

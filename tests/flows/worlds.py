@@ -103,13 +103,16 @@ FLOWS: Mapping[str, Flow] = {
     "cascade": Flow(
         write=cascade.write_texts,
         setting=cascade.setting,
-        models=("pliant-cascade-model-things-small", "pliant-cascade-model-things-large", "pliant-cascade-task-things"),
+        models=(
+            *(f"pliant-cascade-model-things-{level}" for level in ("bag", "exit1", "small", "large")),
+            "pliant-cascade-task-things",
+        ),
         task="pliant-cascade-task-things",
         always=THINGS,
         lost=("cascade/outputs-things-test", "things: outputs, test"),
         changed=(({"plan": {"drop": 0.05}}, ("things: plan",), ("pliant-cascade-task-things",)),),
         logged=(
-            ("gate.json", "training-things.json", "candidates-things.png", "reliability-things-small.png"),
+            ("gate.json", "training-things.json", "candidates-things.png", "reliability-things-bag.png"),
             ("levels.0.scratch.width", "16"),
             ("test_accuracy.default.things", "held_out_loss.things.small", "parameters.things.large"),
         ),

@@ -113,7 +113,7 @@ CASCADE = [
     (partial(PlanConfig, drop=-0.1), "drop or further"),
     (partial(PlanConfig, further=(0.1, 1.0)), "drop or further"),
     *((placed(workers=some), "workers of model 0") for some in ((), (1,), (-1,))),
-    *((placed(models=some), "models of news") for some in ((), (1,), (-1,))),
+    *((placed(models=some), "models of news") for some in ((1,), (-1,))),
     (partial(kept_words, np.ones(1, np.float32), np.zeros(1, np.int32), Pruning("median")), "pruning rule"),
     *(
         (partial(CascadeScheduler(cascade.known()).handle, Arrived(cascade.ask(1, **wrong)), 0.0), "task and candidate")

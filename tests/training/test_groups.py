@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pliant.cascade.artifact import LevelOutputs
-from pliant.cascade.plan import PlanConfig, make
+from pliant.cascade.plan import Measured, PlanConfig, make
 from pliant.cascade.tabi import TabiConfig
 from pliant.errors import InputError
 from pliant.training import data, groups
@@ -45,7 +45,7 @@ def promise(seed: int, apart: bool) -> float:
         logits = 3 * np.eye(len(CLASSES))[answer_R] + rng.normal(0, 0.5, (len(label_R), len(CLASSES)))
         levels.append(LevelOutputs(logits.astype(np.float32), np.full(len(label_R), 20, np.int32)))
     held = outputs(CLASSES, label_R.astype(np.float64), tuple(levels), ())
-    return make(held, tables(2), [None] * 2, QUICK, False, "cpu").candidates[0].promised
+    return make(held, [Measured(table) for table in tables(2)], QUICK, False, "cpu").candidates[0].promised
 
 
 def test_random_labels_of_rows_that_repeat_break_at_most_the_declared_share_of_promises():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pliant.cascade import evaluate
-from pliant.cascade.plan import PlanConfig, make
+from pliant.cascade.plan import Measured, PlanConfig, make
 from pliant.cascade.simulated import ReferenceConfig
 from pliant.errors import ArtifactError
 from pliant.flows.cascade.config import GateConfig
@@ -82,8 +82,8 @@ def test_a_challenger_without_its_test_outputs_cannot_be_judged():
 
 
 def regressor(errors: tuple[float, float]) -> EvaluatedCascade:
-    outputs, latency = regression(0, 400, errors), tables(2)
-    cascade = make(outputs, latency, latency, PlanConfig(further=()), False, "cpu")
+    outputs, measured = regression(0, 400, errors), [Measured(table, table) for table in tables(2)]
+    cascade = make(outputs, measured, PlanConfig(further=()), False, "cpu")
     return EvaluatedCascade(evaluate.with_test_accuracy(cascade, outputs), outputs)
 
 

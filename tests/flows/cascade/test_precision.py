@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from pliant.cascade.artifact import LevelOutputs, Outputs
+from pliant.cascade.artifact import BAG, LevelOutputs, Outputs
+from pliant.cascade.plan import Measured
 from pliant.errors import InputError
 from pliant.flows.cascade import reprofile
 from pliant.flows.cascade import stages as cascade_stages
@@ -23,7 +24,8 @@ HALF = replace(FULL, precision="bfloat16")
 
 
 def latencies(factor: float, precision: str = "float32") -> Latencies:
-    return Latencies("cpu", (table(factor), table(10 * factor)), (table(factor), None), precision)
+    levels = Measured(table(factor), table(factor)), Measured(table(10 * factor))
+    return Latencies("cpu", levels, precision)
 
 
 def worse(outputs: Outputs, texts: int, level: int = 1) -> Outputs:
@@ -44,8 +46,16 @@ def test_a_precision_of_one_stage_alone_is_refused_as_it_would_not_be_served():
 
 def test_the_slowdown_is_the_mean_over_all_levels_and_sizes():
     assert slowdown(latencies(0.5), latencies(1.0)) == pytest.approx(0.5)
-    uneven = replace(latencies(1.0), plain=(table(0.25), table(10)))
+    uneven = replace(latencies(1.0), levels=(Measured(table(0.25)), Measured(table(10))))
     assert slowdown(uneven, latencies(1.0)) == pytest.approx(0.5)
+
+
+def test_a_bag_is_in_no_precision_and_does_not_count_for_the_slowdown():
+    half, full = (
+        replace(latencies(factor), levels=(Measured(table(bag), kind=BAG), *latencies(factor).levels))
+        for factor, bag in ((0.5, 7.0), (1.0, 1.0))
+    )
+    assert slowdown(half, full) == pytest.approx(0.5)
 
 
 def test_the_cost_is_that_of_the_level_that_loses_most():
@@ -90,6 +100,7 @@ def test_the_flow_falls_back_to_float32_where_half_precision_costs_too_much_or_i
         artifact = {
             "latencies": latencies(ratio or 1.0, precision) if half else latencies(1.0),
             "outputs": worse(HALF, lost) if half else FULL,
+            "lesson": SimpleNamespace(layers=(1,)),
         }.get(stage.task)
         return SimpleNamespace(load=lambda: artifact)
 

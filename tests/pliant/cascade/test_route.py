@@ -21,6 +21,8 @@ from pliant.cascade.route import (
     features,
     judge,
     number_of,
+    overturned,
+    overturned_alone,
     reroute_probability,
     same,
 )
@@ -83,8 +85,8 @@ def test_features_are_those_named(classes, seed):
         "whether it agrees": float(before.argmax() == row.argmax()),
         "its confidence": before.max(),
     }
-    found = features([before[None], row[None]], np.array([7]), rates, False)[0]
-    assert found == pytest.approx([expected[name] for name in (*FEATURES, *FORMER)], abs=1e-9)
+    named = features([before[None], row[None]], np.array([7]), rates, False)[0]
+    assert named == pytest.approx([expected[name] for name in (*FEATURES, *FORMER)], abs=1e-9)
     alone = features([row[None]], np.array([7]), rates, False)[0]
     assert alone == pytest.approx([expected[name] for name in FEATURES], abs=1e-9)
 
@@ -95,6 +97,21 @@ def test_levels_of_a_regression_agree_within_the_tolerance():
     assert same(near, mine, True, 0.5).all() and not same(far, mine, True, 0.5).any()
     agrees = features([far, mine], np.array([3]), (), True, 0.5)[0, -2]
     assert agrees == 0.0 and features([near, mine], np.array([3]), (), True, 0.5)[0, -2] == 1.0
+
+
+@given(st.integers(2, 6), st.integers(0, 1000), st.booleans(), st.integers(1, 3))
+def test_one_text_is_routed_as_one_of_many(classes, seed, regressive, levels):
+    rng = np.random.default_rng(seed)
+    if regressive:
+        answers = [np.column_stack([rng.normal(0, 1, 5), rng.random(5)]) for _ in range(levels)]
+    else:
+        answers = [rng.dirichlet(np.ones(classes) / 3, 5) for _ in range(levels)]
+    length_R, rates = rng.integers(1, 60, 5), () if regressive else tuple(rng.random(classes))
+    gate = Gate("overturn", weights=tuple(rng.normal(0, 1, len(FEATURES) + 3 * (levels - 1))), rates=rates)
+    every_R = overturned(gate, features(answers, length_R, rates, regressive, 0.5))
+    for row, expected in enumerate(every_R):
+        alone = [each[row : row + 1] for each in answers]
+        assert overturned_alone(gate, alone, int(length_R[row]), regressive, 0.5) == pytest.approx(expected, abs=1e-9)
 
 
 def test_an_answer_that_is_likelier_overturned_than_the_threshold_goes_on():

@@ -57,11 +57,11 @@ def plainly_answered(candidate, data):
     return rows
 
 
-def plainly_proven(way, data, promise):
+def plainly_proven(proposal, data, promise):
     """Prove candidate by candidate, text by text."""
     large, looked, passed = level_step(data, LARGE).seconds_R.mean(), set(), {}
-    for threshold_G in way.threshold_PG:
-        candidate = with_thresholds(way.candidate, threshold_G)
+    for threshold_G in proposal.threshold_PG:
+        candidate = with_thresholds(proposal.candidate, threshold_G)
         rows = plainly_answered(candidate, data)
         wanted = {
             row
@@ -95,8 +95,8 @@ def plainly_proven(way, data, promise):
 def test_the_fast_proof_is_the_plain_one(seed, kind, regressive, labels):
     make, promise = values if regressive else ground, Promise(*kind, 0.9, 300, labels)
     tuning, proving = make(seed), make(seed + 5000, 300)
-    for way in propose(tuning, CONFIG):
-        proven, plain = prove(way, proving, promise), plainly_proven(way, proving, promise)
+    for proposal in propose(tuning, CONFIG):
+        proven, plain = prove(proposal, proving, promise), plainly_proven(proposal, proving, promise)
         assert (proven is None) == (plain is None)
         if proven is not None:
             assert evaluate(proven.candidate, proving).seconds == pytest.approx(evaluate(plain[0], proving).seconds)
@@ -131,42 +131,44 @@ def test_where_hardly_an_answer_is_overturned_doubt_decides():
 
 def test_every_path_to_the_large_model_is_tried_and_ordered_by_agreement():
     data = ground(1)
-    ways = propose(data, CONFIG)
-    assert {way.candidate.levels for way in ways} == {
+    proposals = propose(data, CONFIG)
+    assert {proposal.candidate.levels for proposal in proposals} == {
         (*early, LARGE) for size in (1, 2) for early in combinations(range(LARGE), size)
     }
-    for way in ways:
-        assert 1 < len(way.threshold_PG) <= 6
-        assert way.apart_P[0] == 0.0, "the safest asks the large model wherever a level differs from it"
-        assert (np.diff(way.apart_P) > 0).all() and (np.diff(way.seconds_P) < 0).all()
+    for proposal in proposals:
+        assert 1 < len(proposal.threshold_PG) <= 6
+        assert proposal.apart_P[0] == 0.0, "the safest asks the large model wherever a level differs from it"
+        assert (np.diff(proposal.apart_P) > 0).all() and (np.diff(proposal.seconds_P) < 0).all()
 
 
 def test_the_way_with_the_least_seconds_of_those_that_may_pass_is_proven():
-    ways = propose(ground(2, 2000), SearchConfig())
-    best = cheapest(ways, Promise("drop", 0.1, 0.95, None, 300), 0.9, 2000)
-    assert best is not None and best.seconds_P.min() <= min(way.seconds_P[way.apart_P <= 0.1].min() for way in ways)
-    assert cheapest(ways, Promise("drop", 0.0, 0.95, None, 300), 0.9, 2000) is None
+    proposals = propose(ground(2, 2000), SearchConfig())
+    best = cheapest(proposals, Promise("drop", 0.1, 0.95, None, 300), 0.9, 2000)
+    assert best is not None and best.seconds_P.min() <= min(
+        proposal.seconds_P[proposal.apart_P <= 0.1].min() for proposal in proposals
+    )
+    assert cheapest(proposals, Promise("drop", 0.0, 0.95, None, 300), 0.9, 2000) is None
     assert cheapest([], Promise("drop", 0.1, 0.95, None, 300), 0.9, 2000) is None
 
 
 def test_agreement_needs_no_label_and_a_drop_those_of_differing_answers_alone():
-    way = propose(ground(4, 600), SearchConfig())[-1]
+    proposal = propose(ground(4, 600), SearchConfig())[-1]
     proving = ground(5005, 1500)
     agree, drop = (Promise(kind, 0.15, 0.95, None, 1500) for kind in ("agree", "drop"))
-    blind, seeing = prove(way, unlabelled(proving), agree), prove(way, proving, drop)
+    blind, seeing = prove(proposal, unlabelled(proving), agree), prove(proposal, proving, drop)
     assert blind is not None and blind.labels == 0 and 0.85 <= blind.agreement < 1
     assert seeing is not None and 0 < seeing.labels < 600
-    tried = [plainly_answered(with_thresholds(way.candidate, at), proving) for at in way.threshold_PG]
+    tried = [plainly_answered(with_thresholds(proposal.candidate, at), proving) for at in proposal.threshold_PG]
     never_R = np.array([[as_large for as_large, *_ in rows] for rows in tried]).all(axis=0)
     assert never_R.any()
-    assert prove(way, unlabelled(proving, np.flatnonzero(never_R)), drop) == seeing
-    assert prove(way, unlabelled(proving), drop) is None, "nothing is proven where the first label is missing"
+    assert prove(proposal, unlabelled(proving, np.flatnonzero(never_R)), drop) == seeing
+    assert prove(proposal, unlabelled(proving), drop) is None, "nothing is proven where the first label is missing"
 
 
 def test_what_saves_no_time_is_not_proven():
     data = ground(6)
     slow = replace(data, levels=(replace(data.levels[0], latency=data.levels[2].latency), *data.levels[1:]))
-    way = next(way for way in propose(slow, CONFIG) if way.candidate.levels == (0, LARGE))
-    always = replace(way, threshold_PG=np.array([[-1.0]]))
+    proposal = next(proposal for proposal in propose(slow, CONFIG) if proposal.candidate.levels == (0, LARGE))
+    always = replace(proposal, threshold_PG=np.array([[-1.0]]))
     assert prove(always, slow, Promise("drop", 0.5, 0.9, None, 300)) is None
-    assert isinstance(way.candidate, Candidate)
+    assert isinstance(proposal.candidate, Candidate)

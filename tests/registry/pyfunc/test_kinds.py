@@ -11,6 +11,9 @@ import pandas as pd
 import pytest
 import torch
 
+from pliant.cascade import run
+from pliant.cascade.bag import grams
+from pliant.cascade.exit import exit_logits
 from pliant.errors import BackboneError, InputError, RegistryError
 from pliant.models.artifact import Classifier
 from pliant.models.classifier import load_model
@@ -24,6 +27,7 @@ from pliant.registry.pyfunc import packing as packing_kinds
 from pliant.registry.pyfunc.tokens import BATCH
 from tests.fixtures.bins.encoders import tiny_encoder
 from tests.fixtures.bins.tiny import some_bins
+from tests.fixtures.cascade.artifacts import things
 from tests.fixtures.cascade.classifiers import TEXTS, tiny_classifier
 from tests.fixtures.packing.generators import tiny_generator
 from tests.fixtures.packing.tiny import CONTEXT, some_packing, some_predictor
@@ -102,6 +106,57 @@ def test_a_level_answers_as_the_model_of_transformers_does(tmp_path, pair):
             share_K = model(input_ids=ids, token_type_ids=types).logits.softmax(-1)[0].numpy()
         assert answers["label"][row] == "xyz"[int(share_K.argmax())]
         assert answers["confidence"][row] == pytest.approx(float(share_K.max()), abs=1e-5)
+
+
+@pytest.fixture
+def distilled(tmp_path, monkeypatch):
+    """The models of a bag, of an exit and of their cascade, which fetch what they need; and what they are of."""
+    digest = codec.save(things(distilled=True).levels[-1], tmp_path / "large")
+    sample = things(digests=("", digest), distilled=True)
+    bag, head, _ = sample.levels
+    digests = *(codec.save(level, tmp_path / level.name) for level in (bag, head)), digest
+    profiles = zip(sample.cascade.levels, digests, strict=True)
+    planned = replace(sample.cascade, levels=tuple(replace(level, classifier=each) for level, each in profiles))
+    uris = {level.name: f"models:/{level.name}/1" for level in sample.levels}
+    stored = {f"{uri}/artifacts/bundle": str(tmp_path / name) for name, uri in uris.items()}
+    monkeypatch.setattr(mlflow.artifacts, "download_artifacts", stored.__getitem__)
+    models = {f"model.{name}": uri for name, uri in uris.items()}
+    return replace(sample, cascade=planned), {
+        "bag": served(bag, tmp_path / "served bag"),
+        "exit1": served(head, tmp_path / "served exit", trunk=uris["large"]),
+        "cascade": served(planned, tmp_path / "served cascade", **models),
+    }
+
+
+def test_a_bag_and_an_exit_answer_what_their_numbers_say_of_each_text_alone(distilled):
+    sample, models = distilled
+    bag, head, large = sample.levels
+    model, reader = load_model(large), Reader(large.tokenizer, large.max_length)
+    frame = pd.DataFrame({"text": TEXTS[:4]})
+    said: dict[str, list[np.ndarray]] = {"bag": [], "exit1": []}
+    for text in TEXTS[:4]:
+        reading = reader.read(text)
+        known = [row for gram in grams(reading.ids, reading.types) for row in np.flatnonzero(bag.grams == gram)]
+        said["bag"].append(bag.head @ bag.table[known].mean(0) + bag.bias)
+        with torch.no_grad():
+            ids = torch.tensor(np.asarray(reading.ids, np.int64)[None])
+            hidden_ND = model(input_ids=ids, output_hidden_states=True).hidden_states[head.layers][0].numpy()
+        said["exit1"].append(exit_logits(head, np.concatenate([hidden_ND.mean(0), hidden_ND.max(0)])[None])[0])
+    for name, logits in said.items():
+        answers, expected = models[name].predict(frame), labelled("xyz", logits)
+        assert list(answers["label"]) == list(expected["label"])
+        assert list(answers["confidence"]) == pytest.approx(list(expected["confidence"]), abs=1e-5)
+
+
+def test_a_cascade_with_distilled_levels_answers_as_it_does_offline(distilled):
+    sample, models = distilled
+    rows = sample.texts.rows
+    answers = models["cascade"].predict(pd.DataFrame({"text": [text for text, _ in rows]}))
+    offline = run.run(sample.cascade, run.load(sample.cascade, sample.levels), rows)
+    assert list(answers["label"]) == [each.label for each in offline]
+    assert list(answers["confidence"]) == pytest.approx([each.confidence for each in offline], abs=1e-5)
+    assert list(answers["level"]) == [sample.cascade.levels[each.level].name for each in offline]
+    assert set(answers["level"]) == {"bag", "exit1", "large"}
 
 
 def test_a_classifier_names_the_likeliest_class_and_a_regressor_its_value():

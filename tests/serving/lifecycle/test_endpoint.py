@@ -44,8 +44,24 @@ class Runs:
         return 2 * number
 
 
-@pytest.mark.parametrize(("count", "most"), [(1, 16), (15, 16), (16, 16), (100, 16), (100, 40), (30, 40)])
+@pytest.mark.parametrize(("count", "most"), [(0, 16), (1, 16), (15, 16), (16, 16), (100, 16), (100, 40), (30, 40)])
 def test_all_are_run_in_order_and_so_many_at_a_time(count, most):
     runs = Runs(turns=10)
     assert asyncio.run(run_each(range(count), runs.double, most)) == [2 * number for number in range(count)]
     assert runs.most == min(count, most)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_nothing_is_begun_where_it_does_not_go_on(count):
+    runs = Runs()
+    assert asyncio.run(run_each(range(count), runs.double, 16, lambda: False)) == [None] * count
+    assert runs.most == 0
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_an_error_of_one_is_raised(count):
+    async def fail(number: int) -> int:
+        raise ValueError(number)
+
+    with pytest.raises(ValueError, match="0"):
+        asyncio.run(run_each(range(count), fail, 16))

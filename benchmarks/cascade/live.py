@@ -1,0 +1,150 @@
+"""What the cascade bears over HTTP at the large model's latency, on real texts, by the real service.
+
+The large model alone and the default are named in requests to one service, in turns, at the same random times with the same
+texts. Deadlines are far away, so that no answer is cut short: compared is the rate at which 99% of the answers come within
+one time, ten times what the large model alone takes over HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+from typing import Any
+
+import numpy as np
+
+from pliant.benchmarks import places
+from pliant.benchmarks.cascade.demo import DEFAULT, form
+from pliant.benchmarks.cascade.served import FILES, Served, prepared
+from pliant.benchmarks.endpoint import core_seconds, launched
+from pliant.benchmarks.harness import Context, Measured, Stage, need
+from pliant.benchmarks.highest_rate import highest, next_rate
+from pliant.benchmarks.load_generator import Reply, capacity, in_turns, replay, turns, warm
+from pliant.benchmarks.results import Target
+from pliant.progress import Progress
+from pliant.protocol import Request
+from pliant.workload import poisson
+
+LARGE, BAG = "only large", "only bag"
+COMPARED = (DEFAULT, LARGE)
+SHARES = (0.5, 0.9)  # of what the large model alone bears in a closed loop
+TIMES = 10.0  # of the large model's mean seconds alone: what 99% of the answers may take
+DEADLINE = 25.0  # seconds, which a request without an answer counts
+RATE, RATE_MEDIAN, CORE, CORE_MEDIAN, LESS = 2.0, 4.0, 0.5, 0.25, -0.01
+
+
+@dataclass(frozen=True, slots=True)
+class LiveConfig:
+    """Times in seconds. `rounds`: turns at each of SHARES; `trials`: rates that are tried with each candidate."""
+
+    seconds: float = 6.0
+    rounds: int = 2
+    tried: float = 5.0
+    trials: int = 8
+    probe: float = 4.0
+    clients: int = 32
+    alone: int = 200
+
+
+FULL = LiveConfig(seconds=10.0, rounds=3, tried=6.0, trials=9)
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What one data set gave, by candidate. `closed`: answers/s to clients who each wait for one; `loads`: at SHARES."""
+
+    alone: Mapping[str, float]  # mean seconds of one request after the other
+    closed: Mapping[str, float]
+    borne: Mapping[str, float]  # requests/s of which 99% are answered within the time allowed
+    loads: Sequence[Mapping[str, Any]]
+
+    def mean(self, candidate: str, figure: str) -> float:
+        """Return the mean of a figure of the loads over all answers."""
+        rows = [row for row in self.loads if row["candidate"] == candidate]
+        return float(np.average([row[figure] for row in rows], weights=[row["answers"] for row in rows]))
+
+    def plain(self) -> dict[str, float]:
+        """Return one row: what HTTP bears is what a closed loop gives of the bag's answers."""
+        named = {"s alone": self.alone, "1/s closed loop": self.closed, "1/s at equal p99": self.borne}
+        row = {f"{kind}, {name}": figure for kind, each in named.items() for name, figure in each.items()}
+        return row | {"default of what HTTP bears": self.borne[DEFAULT] / self.closed[BAG]}
+
+
+def targets(every: Sequence[Figures]) -> list[Target]:
+    """Return the targets, of the worst data set and of the median."""
+    rates = [each.borne[DEFAULT] / each.borne[LARGE] if each.borne[LARGE] else math.nan for each in every]
+    cores = [each.mean(DEFAULT, "core s/1000") / each.mean(LARGE, "core s/1000") for each in every]
+    less = [each.mean(DEFAULT, "accuracy") - each.mean(LARGE, "accuracy") for each in every]
+    rate, core = "live: requests/s at equal p99 over the large model", "live: core-seconds over the large model"
+    return [
+        Target(f"{rate}, worst set", min(rates), ">=", RATE, "x"),
+        Target(f"{rate}, median", median(rates), ">=", RATE_MEDIAN, "x"),
+        Target(f"{core}, worst set", max(cores), "<=", CORE, "x"),
+        Target(f"{core}, median", median(cores), "<=", CORE_MEDIAN, "x"),
+        Target("live: accuracy less the large model's, worst set", min(less), ">=", LESS),
+    ]
+
+
+def live(context: Context) -> Measured:
+    """Train, serve and measure each data set; the quick setting takes one."""
+    names = list(FILES) if context.full else ["banking77"]
+    need(places.missing(*(FILES[name] for name in names)))
+    every = {}
+    for name in names:
+        with context.stage(f"{name}: train, distil and plan") as progress:
+            served = prepared(name)
+            progress(1, 1)
+        every[name] = measure(name, served, FULL if context.full else LiveConfig(), context.stage)
+    loads = [{"data": name, **row} for name, each in every.items() for row in each.loads]
+    sets = [{"data": name, **each.plain()} for name, each in every.items()]
+    return targets(list(every.values())), {"sets": sets, "loads": loads}
+
+
+def measure(task: str, served: Served, config: LiveConfig, stage: Stage) -> Figures:
+    """Serve a champion, and measure what it bears."""
+    pool, forms = served.pool, {name: form(name, served.levels) for name in (*COMPARED, BAG)}
+    alone, closed = dict[str, float](), dict[str, float]()
+    loads, tried = list[dict[str, Any]](), {name: list[tuple[float, bool]]() for name in COMPARED}
+    with launched("cascade", {"agreement_share": 0.0}, project=served.project) as service:
+        service.wait_until_ready()
+
+        def turn(name: str, rate: float, length: float, seed: int, progress: Progress) -> list[Reply]:
+            arrivals = poisson(rate, length, np.random.default_rng(seed)).tolist()
+            requests = [Request(i, at, at + DEADLINE, task) for i, at in enumerate(arrivals)]
+            return asyncio.run(replay(service.url, requests, pool, seed, progress, forms[name]))
+
+        for name, own in forms.items():
+            with stage(f"{task}: {name}, one after the other and in a closed loop") as progress:
+                warm(service.url, pool, 30, own)
+                requests = [Request(i, 0.0, DEADLINE, task) for i in range(config.alone)]
+                (replies,) = asyncio.run(in_turns([service.url], requests, pool, progress, own))
+                alone[name] = fmean(reply.seconds for reply in replies)
+                closed[name] = asyncio.run(capacity(service.url, pool, config.probe, config.clients, own, most=256))
+        for share in SHARES:
+            done, cores = {name: list[Reply]() for name in COMPARED}, dict.fromkeys(COMPARED, 0.0)
+            with stage(f"{task}: {share:g} of what the large model bears") as progress:
+                for number, name, part in turns(config.rounds, COMPARED, progress):
+                    before = core_seconds(service)
+                    done[name] += turn(name, share * closed[LARGE], config.seconds, number, part)
+                    cores[name] += core_seconds(service) - before
+            loads += [{"candidate": name, "share": share, **figures(done[name], cores[name])} for name in COMPARED]
+        with stage(f"{task}: the highest rates at equal p99") as progress:
+            for number, name, part in turns(config.trials, COMPARED, progress):
+                rate = next_rate(tried[name], SHARES[0] * closed[LARGE])
+                taken = [reply.seconds for reply in turn(name, rate, config.tried, number, part)]
+                tried[name].append((rate, bool(np.quantile(taken, 0.99) <= TIMES * alone[LARGE])))
+    return Figures(alone, closed, {name: highest(trials) for name, trials in tried.items()}, loads)
+
+
+def figures(replies: Sequence[Reply], cores: float) -> dict[str, float]:
+    """Return what a load gave, for `cores` seconds of processors; the accuracy is that of answers not cut short."""
+    answers = [reply.observation for reply in replies if reply.observation.setting is not None]
+    whole = [bool(answer.correct) for answer in answers if not (answer.setting or 0) % 2]
+    p50, p99 = np.quantile([reply.seconds for reply in replies], (0.5, 0.99)).tolist()
+    late = float(np.quantile([reply.sent_late for reply in replies], 0.99))
+    counts = {"requests": len(replies), "answers": len(answers), "cut short": len(answers) - len(whole)}
+    shares = {"accuracy": fmean(whole), "core s/1000": 1000 * cores / len(answers)}
+    return {**counts, "p50": p50, "p99": p99, "sent late p99": late, **shares}

@@ -1,0 +1,66 @@
+"""A cascade of the pretrained MiniLM on a public data set, in a registry of the benchmark's own, made by the real flow.
+
+The flow fine-tunes the encoder as the large model, distils the small levels from it, and plans. Texts to ask the service are
+those of the test split, which nothing was trained or planned with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pliant.benchmarks import places, released
+from pliant.benchmarks.cascade.demo import TextExample
+from pliant.benchmarks.cascade.material import FOLDER, SOURCES
+from pliant.cascade.artifact import Cascade
+from pliant.flows import settings
+from pliant.flows.cascade.config import read
+from pliant.flows.cascade.stages import load_data
+from pliant.flows.champions import champion_artifacts
+
+FILES = {
+    name: FOLDER / f"{file}.parquet"
+    for name, file in (("banking77", "banking77_train"), ("sst2", "sst2_train"), ("massive", "massive_scenario_train"))
+}
+"""Data set -> its table."""
+TEXTS = {"sst2": 12_000}
+"""How many are read, where not all are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """`project`: where the registry is. `levels`: by name, ascending. `pool`: task -> its test texts and their labels."""
+
+    project: settings.Settings
+    levels: Sequence[str]
+    pool: Mapping[str, Sequence[TextExample]]
+
+
+def prepared(name: str) -> Served:
+    """Return the champion of a data set of `FILES`; what was trained in an earlier run is kept.
+
+    Raises `InputError` where the encoder is not installed.
+    """
+    project, overrides = released.registry(f"bench-cascade-{name}"), flow_settings(name)
+    released.run_flow(project, "cascade", overrides)
+    levels = [level.name for level in champion_artifacts(project, Cascade)[name].levels]
+    (data,) = load_data(read(overrides=overrides))
+    labels = [data.classes[int(number)] for number in data.labels[data.split.test]]
+    texts = [TextExample(*pair) for pair in zip(data.texts(data.split.test), labels, strict=True)]
+    return Served(project, levels, {name: texts})
+
+
+def flow_settings(name: str) -> dict[str, Any]:
+    """Return the flow's settings for a data set: the contest's training, and a short look at the latency."""
+    source = SOURCES[name]
+    task = {"data": f"parquet:{FILES[name]}", "name": name, "shares": asdict(source.shares)}
+    return {
+        "tasks": [task | ({"limit": TEXTS[name]} if name in TEXTS else {})],
+        "levels": [{"name": "large", "start": f"path:{places.minilm()}", "classifier": asdict(source.training)}],
+        "plan": {"drop": 0.01, "further": ()},
+        "latency": {"lengths": (8, 16, 32, 64), "batches": (1, 4, 16), "timer": {"most": 20, "budget": 0.15}},
+        "gate": {"seeds": 1},
+        "reference": {"seconds": 0.5},
+        "threads": 1,
+    }
