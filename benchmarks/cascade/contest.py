@@ -27,7 +27,7 @@ from pliant.cascade.artifact import Candidate, Outputs
 from pliant.cascade.evaluate import EvaluationData, level_step, settle, subset, walk
 from pliant.cascade.plan import PlanConfig, calibrated, make, split_rows
 from pliant.cascade.route import same
-from pliant.cascade.search import propose
+from pliant.cascade.search import Proposal, propose
 from pliant.cascade.tabi import single, single_levels, tabi, voting
 
 DIVISIONS = 40
@@ -152,19 +152,15 @@ def to_buy(outputs: Outputs, config: PlanConfig) -> Outputs:
 
 def curve(data: EvaluationData) -> list[Candidate]:
     """Return the cheapest of ours for each of `AGREEMENTS` on these texts."""
+
+    def last(proposal: Proposal, share: float) -> int:
+        return int(np.searchsorted(proposal.apart_P, 1 - share + 1e-9, side="right")) - 1
+
     proposals, found = propose(data), []
     for share in AGREEMENTS:
-        able = [
-            (seconds, proposal, at)
-            for proposal in proposals
-            for at, seconds in enumerate(proposal.seconds_P)
-            if proposal.apart_P[at] <= 1 - share + 1e-9
-        ]
-        _, proposal, at = min(able, key=lambda each: float(each[0]))
-        gates = zip(proposal.candidate.gates, proposal.threshold_PG[at], strict=True)
-        found.append(
-            replace(proposal.candidate, gates=tuple(replace(gate, threshold=float(value)) for gate, value in gates))
-        )
+        best = min(proposals, key=lambda each, share=share: float(each.seconds_P[last(each, share)]))
+        gates = zip(best.candidate.gates, best.threshold_PG[last(best, share)].tolist(), strict=True)
+        found.append(replace(best.candidate, gates=tuple(replace(gate, threshold=at) for gate, at in gates)))
     return found
 
 
