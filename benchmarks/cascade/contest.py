@@ -121,8 +121,7 @@ def one_round(material: Material, seed: int) -> Round:
         shown[name] = show(found, EvaluationData(judging, cascade.levels), found.labels, cascade.promise)
     own, whole = known(material.tabi, rows, config), known(material.ours, rows, config)
     ground = EvaluationData(judging, whole.levels)
-    least = whole.levels[-1].accuracy - DROP
-    alone = single_levels(whole)[-1]
+    least, alone = whole.levels[-1].accuracy - DROP, single_levels(whole)[-1]
     shown[TABI] = show(
         tabi(own, least) or alone, EvaluationData(subset(material.tabi.outputs, judged), own.levels), count
     )
