@@ -27,13 +27,13 @@ from pliant.cascade.artifact import Candidate, Outputs
 from pliant.cascade.evaluate import EvaluationData, level_step, settle, subset, walk
 from pliant.cascade.plan import PlanConfig, calibrated, make, split_rows
 from pliant.cascade.route import same
-from pliant.cascade.search import propose
+from pliant.cascade.search import Proposal, propose
 from pliant.cascade.tabi import single, single_levels, tabi, voting
 
 DIVISIONS = 40
 DROP, LABELS, FEW, MISSED = 0.01, 100, 1000, 0.05
 AHEAD = 0.10  # of the majority class, so far must the large model's accuracy be for a data set to count
-AGREEMENTS = (0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.975, 0.98, 0.985, 0.99, 0.995, 1.0)
+AGREEMENTS = (*np.linspace(0.8, 0.98, 19).tolist(), 0.985, 0.99, 0.995, 1.0)
 """Shares of the large model's answers on the planning half, at which ours is shown without a promise."""
 BOUGHT, UNLABELLED, FEWER, TABI, TABI_OURS = "bought labels", "no label", "1,000 texts", "tabi", "tabi, our levels"
 
@@ -121,8 +121,7 @@ def one_round(material: Material, seed: int) -> Round:
         shown[name] = show(default, EvaluationData(judging, cascade.levels), default.labels, cascade.promise)
     own, whole = known(material.tabi, rows, config), known(material.ours, rows, config)
     ground = EvaluationData(judging, whole.levels)
-    least = whole.levels[-1].accuracy - DROP
-    alone = single_levels(whole)[-1]
+    least, alone = whole.levels[-1].accuracy - DROP, single_levels(whole)[-1]
     shown[TABI] = show(
         tabi(own, least) or alone, EvaluationData(subset(material.tabi.outputs, judged), own.levels), count
     )
@@ -152,19 +151,15 @@ def to_buy(outputs: Outputs, config: PlanConfig) -> Outputs:
 
 def curve(data: EvaluationData) -> list[Candidate]:
     """Return the cheapest of ours for each of `AGREEMENTS` on these texts."""
+
+    def last(proposal: Proposal, share: float) -> int:
+        return int(np.searchsorted(proposal.apart_P, 1 - share + 1e-9, side="right")) - 1
+
     proposals, chosen = propose(data), []
     for share in AGREEMENTS:
-        able = [
-            (seconds, proposal, at)
-            for proposal in proposals
-            for at, seconds in enumerate(proposal.seconds_P)
-            if proposal.apart_P[at] <= 1 - share + 1e-9
-        ]
-        _, proposal, at = min(able, key=lambda each: float(each[0]))
-        gates = zip(proposal.candidate.gates, proposal.threshold_PG[at], strict=True)
-        chosen.append(
-            replace(proposal.candidate, gates=tuple(replace(gate, threshold=float(value)) for gate, value in gates))
-        )
+        best = min(proposals, key=lambda each, share=share: float(each.seconds_P[last(each, share)]))
+        gates = zip(best.candidate.gates, best.threshold_PG[last(best, share)].tolist(), strict=True)
+        chosen.append(replace(best.candidate, gates=tuple(replace(gate, threshold=at) for gate, at in gates)))
     return chosen
 
 

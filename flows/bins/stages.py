@@ -238,10 +238,10 @@ def _of_cascade(address: str) -> tuple[Classifier, str]:
         raise RegistryError(
             f"{champion.uri} does not say which models it was made of: run `pliant train cascade` again"
         )
-    found = [retried(partial(registry.fetch, cascade_level(task, level), number)) for level, number in levels.items()]
+    fetched = [retried(partial(registry.fetch, cascade_level(task, level), number)) for level, number in levels.items()]
     models = [
         (codec.load(Classifier, folder, published.digest), published)
-        for folder, published in found
+        for folder, published in fetched
         if codec.kind(folder) == Classifier.KIND  # and no level that was distilled
     ]
     largest, published = max(models, key=lambda model: sum(array.size for array in model[0].weights.values()))
