@@ -188,11 +188,11 @@ def judge(
     in [0, 1), which only the published gate uses. Raises `InputError` for an unknown kind.
     """
     match gate.kind:
+        case "overturn" if len(answers[-1]) == 1:
+            worth = overturned_alone(gate, answers, int(length_R[0]), regression, tolerance)
+            return np.array([worth if worth > gate.threshold else math.nan])
         case "overturn":
-            if len(answers[-1]) == 1:
-                worth_R = np.array([overturned_alone(gate, answers, int(length_R[0]), regression, tolerance)])
-            else:
-                worth_R = overturned(gate, features(answers, length_R, gate.rates, regression, tolerance))
+            worth_R = overturned(gate, features(answers, length_R, gate.rates, regression, tolerance))
             return np.where(worth_R > gate.threshold, worth_R, np.nan)
         case "tabi":
             con_R = confidence(answers[-1], regression)
