@@ -27,7 +27,7 @@ from pliant.cascade.artifact import Candidate, Outputs
 from pliant.cascade.evaluate import EvaluationData, level_step, settle, subset, walk
 from pliant.cascade.plan import PlanConfig, calibrated, make, split_rows
 from pliant.cascade.route import same
-from pliant.cascade.search import Proposal, propose
+from pliant.cascade.search import propose
 from pliant.cascade.tabi import single, single_levels, tabi, voting
 
 DIVISIONS = 40
@@ -152,15 +152,14 @@ def to_buy(outputs: Outputs, config: PlanConfig) -> Outputs:
 def curve(data: EvaluationData) -> list[Candidate]:
     """Return the cheapest of ours for each of `AGREEMENTS` on these texts."""
 
-    def last(proposal: Proposal, share: float) -> int:
-        return int(np.searchsorted(proposal.apart_P, 1 - share + 1e-9, side="right")) - 1
-
-    proposals, chosen = propose(data), []
+    proposals, found = propose(data), []
     for share in AGREEMENTS:
-        best = min(proposals, key=lambda each, share=share: float(each.seconds_P[last(each, share)]))
-        gates = zip(best.candidate.gates, best.threshold_PG[last(best, share)].tolist(), strict=True)
-        chosen.append(replace(best.candidate, gates=tuple(replace(gate, threshold=at) for gate, at in gates)))
-    return chosen
+        last = [int(np.searchsorted(each.apart_P, 1 - share + 1e-9, side="right")) - 1 for each in proposals]
+        number = int(np.argmin([each.seconds_P[at] for each, at in zip(proposals, last, strict=True)]))
+        candidate, threshold_G = proposals[number].candidate, proposals[number].threshold_PG[last[number]]
+        gates = zip(candidate.gates, threshold_G.tolist(), strict=True)
+        found.append(replace(candidate, gates=tuple(replace(gate, threshold=at) for gate, at in gates)))
+    return found
 
 
 def show(candidate: Candidate, data: EvaluationData, labels: int = 0, promise: str = "drop") -> Showing:
