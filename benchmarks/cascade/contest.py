@@ -119,12 +119,12 @@ def one_round(material: Material, seed: int) -> Round:
         cascade = make(planning, material.ours.measured, config, material.pair, material.device)
         default = cascade.candidates[0]
         shown[name] = show(default, EvaluationData(judging, cascade.levels), default.labels, cascade.promise)
-    own, whole = known(material.tabi, rows, config), known(material.ours, rows, config)
+    whole = known(material.ours, rows, config)
     ground = EvaluationData(judging, whole.levels)
     least, alone = whole.levels[-1].accuracy - DROP, single_levels(whole)[-1]
-    shown[TABI] = show(
-        tabi(own, least) or alone, EvaluationData(subset(material.tabi.outputs, judged), own.levels), count
-    )
+    if material.tabi is not None:
+        own, its = known(material.tabi, rows, config), subset(material.tabi.outputs, judged)
+        shown[TABI] = show(tabi(own, least) or alone, EvaluationData(its, own.levels), count)
     for name, candidate in {
         TABI_OURS: tabi(whole, least) or alone,
         "single": single(whole, least),
@@ -181,20 +181,27 @@ def targets(sets: Mapping[str, Contest]) -> list[Target]:
     single = {name: each for name, each in sets.items() if each.counts and not each.pair}
     pairs = {name: each for name, each in sets.items() if each.counts and each.pair}
 
-    def bars(what: str, figure: Callable[[Contest], float], worst: float, median: float | None) -> list[Target]:
-        values = [figure(each) for each in single.values()] or [float("nan")]
-        of = f"of {', '.join(single)}"
-        bars = [Target(f"{what}, worst {of}", float(np.max(values)), "<=", worst)]
-        return (
-            bars if median is None else [*bars, Target(f"{what}, median {of}", float(np.median(values)), "<=", median)]
-        )
+    def bars(
+        what: str,
+        figure: Callable[[Contest], float],
+        worst: float,
+        median: float | None,
+        of: Mapping[str, Contest] = single,
+    ) -> list[Target]:
+        values = [figure(each) for each in of.values()] or [float("nan")]
+        named = f"of {', '.join(of)}"
+        bars = [Target(f"{what}, worst {named}", float(np.max(values)), "<=", worst)]
+        if median is not None:
+            bars.append(Target(f"{what}, median {named}", float(np.median(values)), "<=", median))
+        return bars
 
     limits = bars(
         "seconds over the large model, at most 100 labels", lambda each: each.mean(BOUGHT, "seconds"), 0.5, 0.15
     )
     limits += bars("seconds over the large model, no label", lambda each: each.mean(UNLABELLED, "seconds"), 0.7, 0.35)
     limits += bars("seconds over the large model, 1,000 texts", lambda each: each.mean(FEWER, "seconds"), 0.6, 0.18)
-    limits += bars("seconds over tabi, equal accuracy", lambda each: each.over(TABI), 0.5, None)
+    own = {name: each for name, each in single.items() if TABI in each.rounds[0].shown}
+    limits += bars("seconds over tabi, equal accuracy", lambda each: each.over(TABI), 0.5, None, own)
     limits += bars("seconds over tabi with our levels, equal accuracy", lambda each: each.over(TABI_OURS), 1.0, 0.8)
     if pairs:
         took = max(each.mean(BOUGHT, "seconds") for each in pairs.values())
@@ -215,5 +222,5 @@ def plain(each: Contest) -> dict[str, Any]:
         for name in each.rounds[0].shown
     ]
     large = float(np.mean([division.large for division in each.rounds]))
-    over = {rival: each.over(rival) for rival in (TABI, TABI_OURS)}
+    over = {rival: each.over(rival) for rival in (TABI, TABI_OURS) if rival in each.rounds[0].shown}
     return {"divisions": len(each.rounds), "large": large, "majority": each.majority, "over": over, "methods": methods}

@@ -96,10 +96,13 @@ class Levels:
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """A data set as the distilled levels answered it, and as the published cascade's own did. `pair`: texts are pairs."""
+    """A data set as the distilled levels answered it, and as the published cascade's own did. `pair`: texts are pairs.
+
+    `tabi` None: its levels, which take twice as long to train, are not there yet.
+    """
 
     ours: Levels
-    tabi: Levels
+    tabi: Levels | None
     pair: bool
     device: str
 
@@ -131,20 +134,22 @@ def material(name: str, context: Context) -> Material:
     """Return one data set's, made where it lacks."""
     data, unlabelled = read(name)
     shelf = _Shelf(name, _store(), context)
-    small = {f"layers{depth}": _classifier(shelf, data, depth) for depth in TABI}
+    beside = context.full or any(shelf.store.root.glob(f"bench-{name}-outputs-tabi-*"))
+    small = {f"layers{depth}": _classifier(shelf, data, depth) for depth in TABI} if beside else {}
     large = {"large": _classifier(shelf, data, LARGE)}
     distilled = _distilled(shelf, data, unlabelled, large["large"])
     ours, tabi = {**distilled, **large}, {**small, **large}
-    outputs = [_outputs(shelf, data, "ours", ours, ()), _outputs(shelf, data, "tabi", tabi, PRUNINGS)]
+    outputs = [_outputs(shelf, data, "ours", ours, ())]
+    outputs += [_outputs(shelf, data, "tabi", tabi, PRUNINGS)] if beside else []
     every = {level.digest: level.load() for level in {**distilled, **tabi}.values()}
     with context.stage(f"{name}: latencies") as progress:
         latencies = measure(CONFIG, every, progress)
     took = dict(zip(every, latencies.levels, strict=True))
     both = [
         Levels(said, tuple(took[level.digest] for level in levels.values()))
-        for said, levels in zip(outputs, (ours, tabi), strict=True)
+        for said, levels in zip(outputs, (ours, tabi), strict=False)
     ]
-    return Material(both[0], both[1], data.second is not None, latencies.device)
+    return Material(both[0], both[1] if beside else None, data.second is not None, latencies.device)
 
 
 def _classifier(shelf: _Shelf, data: TextData, depth: int) -> StageResult[Classifier]:
@@ -194,9 +199,9 @@ def _outputs(
 
 
 def ready() -> list[str]:
-    """Return the data sets whose classifiers are trained already."""
+    """Return the data sets whose distilled levels are there already."""
     here, store = [name for name in SOURCES if all(file.is_file() for file in _files(name))], _store()
-    return [name for name in here if any(store.root.glob(f"bench-{name}-outputs-tabi-*"))]
+    return [name for name in here if any(store.root.glob(f"bench-{name}-outputs-ours-*"))]
 
 
 def read(name: str) -> tuple[TextData, list[Text]]:
