@@ -152,14 +152,14 @@ def to_buy(outputs: Outputs, config: PlanConfig) -> Outputs:
 def curve(data: EvaluationData) -> list[Candidate]:
     """Return the cheapest of ours for each of `AGREEMENTS` on these texts."""
 
-    proposals, found = propose(data), []
+    proposals, chosen = propose(data), []
     for share in AGREEMENTS:
         last = [int(np.searchsorted(each.apart_P, 1 - share + 1e-9, side="right")) - 1 for each in proposals]
         number = int(np.argmin([each.seconds_P[at] for each, at in zip(proposals, last, strict=True)]))
         candidate, threshold_G = proposals[number].candidate, proposals[number].threshold_PG[last[number]]
         gates = zip(candidate.gates, threshold_G.tolist(), strict=True)
-        found.append(replace(candidate, gates=tuple(replace(gate, threshold=at) for gate, at in gates)))
-    return found
+        chosen.append(replace(candidate, gates=tuple(replace(gate, threshold=at) for gate, at in gates)))
+    return chosen
 
 
 def show(candidate: Candidate, data: EvaluationData, labels: int = 0, promise: str = "drop") -> Showing:
