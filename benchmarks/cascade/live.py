@@ -57,6 +57,7 @@ class Figures:
     """What one data set gave, by candidate. `closed`: answers/s to clients who each wait for one; `loads`: at SHARES."""
 
     alone: Mapping[str, float]  # mean seconds of one request after the other
+    cores: Mapping[str, float]  # core-seconds of the service for 1,000 of these
     closed: Mapping[str, float]
     borne: Mapping[str, float]  # requests/s of which 99% are answered within the time allowed
     loads: Sequence[Mapping[str, Any]]
@@ -66,11 +67,12 @@ class Figures:
         rows = [row for row in self.loads if row["candidate"] == candidate]
         return float(np.average([row[figure] for row in rows], weights=[row["answers"] for row in rows]))
 
-    def plain(self) -> dict[str, float]:
-        """Return one row: what HTTP bears is what a closed loop gives of the bag's answers."""
-        named = {"s alone": self.alone, "1/s closed loop": self.closed, "1/s at equal p99": self.borne}
-        row = {f"{kind}, {name}": figure for kind, each in named.items() for name, figure in each.items()}
-        return row | {"default of what HTTP bears": self.borne[DEFAULT] / self.closed[BAG]}
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row for each candidate; the bag's shows what HTTP costs and bears, of which `of HTTP` is a share."""
+        named = {"s alone": self.alone, "core s/1000 alone": self.cores, "1/s closed loop": self.closed}
+        rates = {name: self.borne.get(name, math.nan) for name in self.alone}
+        named |= {"1/s at equal p99": rates, "of HTTP": {n: rate / self.closed[BAG] for n, rate in rates.items()}}
+        return [{"candidate": name, **{key: each[name] for key, each in named.items()}} for name in self.alone]
 
 
 def targets(every: Sequence[Figures]) -> list[Target]:
@@ -92,21 +94,17 @@ def live(context: Context) -> Measured:
     """Train, serve and measure each data set; the quick setting takes one."""
     names = list(FILES) if context.full else ["banking77"]
     need(places.missing(*(FILES[name] for name in names)))
-    every = {}
-    for name in names:
-        with context.stage(f"{name}: train, distil and plan") as progress:
-            served = prepared(name)
-            progress(1, 1)
-        every[name] = measure(name, served, FULL if context.full else LiveConfig(), context.stage)
+    config, stage = FULL if context.full else LiveConfig(), context.stage
+    every = {name: measure(name, prepared(name, stage), config, stage) for name in names}
+    rows = [{"data": name, **row} for name, each in every.items() for row in each.rows()]
     loads = [{"data": name, **row} for name, each in every.items() for row in each.loads]
-    sets = [{"data": name, **each.plain()} for name, each in every.items()]
-    return targets(list(every.values())), {"sets": sets, "loads": loads}
+    return targets(list(every.values())), {"candidates": rows, "loads": loads}
 
 
 def measure(task: str, served: Served, config: LiveConfig, stage: Stage) -> Figures:
     """Serve a champion, and measure what it bears."""
     pool, forms = served.pool, {name: form(name, served.levels) for name in (*COMPARED, BAG)}
-    alone, closed = dict[str, float](), dict[str, float]()
+    alone, used, closed = dict[str, float](), dict[str, float](), dict[str, float]()
     loads, tried = list[dict[str, Any]](), {name: list[tuple[float, bool]]() for name in COMPARED}
     with launched("cascade", {"agreement_share": 0.0}, project=served.project) as service:
         service.wait_until_ready()
@@ -119,8 +117,9 @@ def measure(task: str, served: Served, config: LiveConfig, stage: Stage) -> Figu
         for name, own in forms.items():
             with stage(f"{task}: {name}, one after the other and in a closed loop") as progress:
                 warm(service.url, pool, 30, own)
-                requests = [Request(i, 0.0, DEADLINE, task) for i in range(config.alone)]
+                requests, before = [Request(i, 0.0, DEADLINE, task) for i in range(config.alone)], core_seconds(service)
                 (replies,) = asyncio.run(in_turns([service.url], requests, pool, progress, own))
+                used[name] = 1000 * (core_seconds(service) - before) / config.alone
                 alone[name] = fmean(reply.seconds for reply in replies)
                 closed[name] = asyncio.run(capacity(service.url, pool, config.probe, config.clients, own, most=256))
         for share in SHARES:
@@ -136,7 +135,7 @@ def measure(task: str, served: Served, config: LiveConfig, stage: Stage) -> Figu
                 rate = next_rate(tried[name], SHARES[0] * closed[LARGE])
                 taken = [reply.seconds for reply in turn(name, rate, config.tried, number, part)]
                 tried[name].append((rate, bool(np.quantile(taken, 0.99) <= TIMES * alone[LARGE])))
-    return Figures(alone, closed, {name: highest(trials) for name, trials in tried.items()}, loads)
+    return Figures(alone, used, closed, {name: highest(trials) for name, trials in tried.items()}, loads)
 
 
 def figures(replies: Sequence[Reply], cores: float) -> dict[str, float]:

@@ -13,6 +13,7 @@ from typing import Any
 from pliant.benchmarks import places, released
 from pliant.benchmarks.cascade.demo import TextExample
 from pliant.benchmarks.cascade.material import FOLDER, SOURCES
+from pliant.benchmarks.harness import Stage
 from pliant.cascade.artifact import Cascade
 from pliant.flows import settings
 from pliant.flows.cascade.config import read
@@ -38,13 +39,15 @@ class Served:
     pool: Mapping[str, Sequence[TextExample]]
 
 
-def prepared(name: str) -> Served:
+def prepared(name: str, stage: Stage) -> Served:
     """Return the champion of a data set of `FILES`; what was trained in an earlier run is kept.
 
     Raises `InputError` where the encoder is not installed.
     """
     project, overrides = released.registry(f"bench-cascade-{name}"), flow_settings(name)
-    released.run_flow(project, "cascade", overrides)
+    with stage(f"{name}: train, distil and plan") as progress:
+        released.run_flow(project, "cascade", overrides)
+        progress(1, 1)
     levels = [level.name for level in champion_artifacts(project, Cascade)[name].levels]
     (data,) = load_data(read(overrides=overrides))
     labels = [data.classes[int(number)] for number in data.labels[data.split.test]]
