@@ -84,7 +84,12 @@ ELSEWHERE: tuple[Elsewhere, ...] = (
     Elsewhere("packing in other worlds", "packing, worlds", "robust-packing", "clever, least median"),
     Elsewhere("tokens beside three services", "tokens, live", "tokens-live", "live at 2x load"),
     Elsewhere("bins beside BentoML", "bins, live", "bins-live", "live, loaded: mean latency over that of bentoml"),
-    Elsewhere("cascade beside Tabi", "cascade, planner", "cascade-contest", "seconds over tabi with our levels"),
+    Elsewhere(
+        "cascade beside Tabi",
+        "cascade, planner",
+        "cascade-contest",
+        "seconds over tabi with our levels, equal accuracy, worst",
+    ),
     Elsewhere("cascade's promise", "cascade, planner", "cascade-contest", "promises missed, bought labels, all"),
     Elsewhere("packing beside S3", "packing, policies", "packing-study", "13B at 90 requests/s: mean completion below"),
     Elsewhere("packing on a real model", "packing, engine", "packing-real", "smollm2-135m-instruct, 32 at once"),
