@@ -4,9 +4,7 @@ Temperature scaling and the expected calibration error are those of Guo et al. 2
 confidence is the probability that the error stays within a tolerance, for a normal error whose variance depends on the
 prediction and the text's length. Temperature scaling is convex, so Newton's method finds the optimum.
 
-Also how much a larger level's answer counts beside the answer so far (Tabi, Eq. 6), on texts that go on. The likeliest
-weight is exact, since the log-likelihood of the mixture is concave in it. Where the mixture is no more accurate than the
-larger level alone, the larger level alone is used.
+Also how much a larger level's answer counts beside the answer so far, as published (Tabi, Eq. 6), on texts that go on.
 
 Shape suffixes: R texts, K classes, B bins, F features.
 """
@@ -18,7 +16,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 
 from pliant.cascade.route import softmax, spread_features
 from pliant.errors import InputError
@@ -146,34 +143,6 @@ def _root(slopes: Slopes, low: float, high: float) -> float:
         low, high = (at, high) if value < 0 else (low, at)
         at = following if low < following < high else (low * high) ** 0.5
     return at
-
-
-LEAST_LIKELY = 1e-12  # probability that a label has at least
-
-
-def likeliest(before_RK: Floats, after_RK: Floats, label_R: NDArray[np.integer]) -> float:
-    """Return the weight of `after`, from 0 to 1, with the highest likelihood of the labels."""
-    rows = np.arange(len(label_R))
-    before_R, after_R = (np.maximum(answer_RK[rows, label_R], LEAST_LIKELY) for answer_RK in (before_RK, after_RK))
-    rise_R = after_R - before_R
-
-    def slope(weight: float) -> float:
-        """Return the derivative of the mean log-likelihood, which falls with the weight."""
-        return float((rise_R / (before_R + weight * rise_R)).mean())
-
-    if slope(1.0) >= 0:
-        return 1.0
-    return float(brentq(slope, 0.0, 1.0)) if slope(0.0) > 0 else 0.0
-
-
-def weight(before_RK: Floats, after_RK: Floats, label_R: NDArray[np.integer]) -> float:
-    """Return the weight to use: the likeliest one if it is more accurate than the larger level alone, else 1."""
-    if not len(label_R):
-        return 1.0
-    likely = likeliest(before_RK, after_RK, label_R)
-    mixed = (likely * after_RK + (1 - likely) * before_RK).argmax(axis=1) == label_R
-    alone = after_RK.argmax(axis=1) == label_R
-    return likely if mixed.mean() > alone.mean() else 1.0
 
 
 def published(before_RK: Floats, after_RK: Floats, label_R: NDArray[np.integer]) -> float:

@@ -9,8 +9,6 @@ stand here once (training/groups.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaincinv, ndtri
@@ -38,16 +36,6 @@ def lower_bounds(
     # skewed the other way.
     tail = (z * z - 1) / 3 * max(0.0, 1 / count - further)
     return np.asarray(mean - 1 / count - z * spread - tail)
-
-
-def last_passing(candidates: int, bound: Callable[[int], float], least: float) -> int | None:
-    """Return the last candidate before the first whose bound is below `least`; None if the first one fails."""
-    passed = None
-    for number in range(candidates):
-        if bound(number) < least:
-            break
-        passed = number
-    return passed
 
 
 def clopper_pearson(correct_R: NDArray[np.bool_], confidence: float) -> float:

@@ -159,6 +159,7 @@ def calibrated(
     Without labels, confidences are calibrated to be those of the large model's answers, and its own stay as they are;
     errors and accuracies are then of agreement with it.
     """
+    blind = _is_blind(tuning)
     tuning, proving = _labelled(tuning), _labelled(proving)
     levels = []
     for number, (name, each) in enumerate(zip(tuning.names, measured, strict=True)):
@@ -167,9 +168,9 @@ def calibrated(
             *(each.latency, each.importance, each.kind, each.trunk, each.layers, each.resumed),
         )
         seen, held = tuning.levels[number], proving.levels[number]
-        if tuning.classes:
+        if tuning.classes and not (blind and number == len(measured) - 1):
             level = replace(level, temperature=temperature(seen.logits, tuning.labels.astype(np.int64)))
-        else:
+        elif not tuning.classes:
             spread = fit_spread(seen.logits[:, 0].astype(np.float64), tuning.labels, seen.length)
             level = replace(level, spread=spread)
         answer_RK = answers(level, tolerance, held.logits, held.length)
@@ -183,10 +184,14 @@ def calibrated(
 
 def _labelled(outputs: Outputs) -> Outputs:
     """Return the outputs of the texts whose labels are known or, where these are too few, with the large model's answers."""
-    known_R = ~np.isnan(outputs.labels)
-    if known_R.sum() >= LEAST_TEXTS / 2:
-        return subset(outputs, np.flatnonzero(known_R))
+    if not _is_blind(outputs):
+        return subset(outputs, np.flatnonzero(~np.isnan(outputs.labels)))
     return replace(outputs, labels=outputs.levels[-1].logits.argmax(axis=1).astype(np.float64))
+
+
+def _is_blind(outputs: Outputs) -> bool:
+    """Whether too few labels are known to calibrate with."""
+    return bool((~np.isnan(outputs.labels)).sum() < LEAST_TEXTS / 2)
 
 
 def _ours(halves: tuple[EvaluationData, EvaluationData], kind: str, config: PlanConfig) -> list[Candidate]:

@@ -90,7 +90,9 @@ def propose(data: EvaluationData, config: SearchConfig = SearchConfig()) -> list
     routers: dict[tuple[int, ...], tuple[Gate, Floats]] = {}
     proposals = []
     for count in range(1, config.early + 1):
-        for early in combinations(_by_cost(alone[:large]), count):
+        for early in combinations(
+            range(large), count
+        ):  # as they are listed: a bag, exits by depth, classifiers by size
             for place in range(1, count + 1):
                 if early[:place] not in routers:
                     answered = [alone[level] for level in early[:place]]
@@ -218,11 +220,6 @@ def _difference(promise: Promise, right_R: Bools, large_R: Bools, as_large_R: Bo
     if promise.kind == "drop":
         return np.where(as_large_R, 0.0, right_R.astype(np.float64) - large_R)
     return np.asarray(right_R, dtype=np.float64) - promise.amount
-
-
-def _by_cost(steps: Sequence[Step]) -> list[int]:
-    """Return the levels' numbers, the cheapest first."""
-    return sorted(range(len(steps)), key=lambda level: float(steps[level].seconds_R.mean()))
 
 
 def _rates(chosen_R: NDArray[np.int64], apart_R: Bools, classes: int) -> tuple[float, ...]:

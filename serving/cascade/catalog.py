@@ -87,8 +87,11 @@ def _load_task(fetcher: Fetcher, name: str, running: ServedTask | None) -> Serve
             raise ArtifactError(f"{published.name} holds a task that calls itself {cascade.task}, but should be {name}")
         served = ServedTask(cascade, published.version, published.digest, ())
     former = running.levels if running else ()
-    task = replace(served, levels=tuple(_load_level(fetcher, served.cascade, p, former) for p in served.cascade.levels))
-    return task if task.trunks else served  # which raises for an exit without its classifier
+    cascade = served.cascade
+    levels = tuple(_load_level(fetcher, cascade, profile, former) for profile in cascade.levels)
+    for number in range(len(levels)):  # an exit is refused without its classifier
+        trunk_of(cascade, [level.artifact for level in levels], number)
+    return replace(served, levels=levels)
 
 
 def _load_level(

@@ -25,6 +25,7 @@ from pliant.cascade.bag import BagModel
 from pliant.cascade.prune import kept_words
 from pliant.cascade.route import Rows, answers, choose, combine, confidence, judge, number_of
 from pliant.cascade.scheduler import CascadeScheduler
+from pliant.errors import SchedulerError, WorkerError
 from pliant.models.text import Reader, Reading, Span, shorten
 from pliant.outcomes.tracker import Answered
 from pliant.outcomes.tracker import number_of as label_number
@@ -417,6 +418,10 @@ class CascadeEndpoint(LabelledEndpoint[CascadeSettings, Catalog, Handler]):
                     )
             except TimeoutError:
                 result = Rejected("late")
+            except (SchedulerError, WorkerError):
+                if early is None:
+                    raise
+                result = Rejected("failed")
         if isinstance(result, Rejected):
             if early is None:
                 self.metrics.dropped(request.task, result.reason)

@@ -79,6 +79,7 @@ def test_without_labels_no_accuracy_is_promised_and_nothing_that_needs_them_is_a
     assert (cascade.promise, cascade.amount) == ("agree", 0.08)
     assert (default.promised, default.labels) == (0.0, 0) and 0.92 <= default.agreement < 1
     assert (alone.name, alone.levels, alone.agreement) == ("only level 1", (1,), 1.0)
+    assert cascade.levels[1].temperature == 1.0 != cascade.levels[0].temperature, "its own answers say nothing of it"
     with pytest.raises(InputError, match="labels is missing, but must be known for a target of accuracy"):
         plan(replace(outputs, labels=np.full(1000, np.nan)), replace(QUICK, target=0.9))
 

@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from pliant.cascade.artifact import Candidate
+from pliant.cascade.artifact import BAG, EXIT, Candidate
 from pliant.cascade.evaluate import EvaluationData, evaluate, level_step, walk
 from pliant.cascade.route import DOUBT_WEIGHTS, features, overturned, same
 from pliant.cascade.search import Promise, SearchConfig, cheapest, fit_router, propose, prove
@@ -141,7 +141,16 @@ def test_every_path_to_the_large_model_is_tried_and_ordered_by_agreement():
         assert (np.diff(proposal.apart_P) > 0).all() and (np.diff(proposal.seconds_P) < 0).all()
 
 
-def test_the_way_with_the_least_seconds_of_those_that_may_pass_is_proven():
+def test_a_bag_and_a_shallower_exit_come_first_also_where_they_are_slower():
+    """The service asks the bag before any device, and no exit goes on from a deeper one."""
+    data = ground(7)
+    bag, exit, large = data.levels
+    levels = replace(bag, kind=BAG, latency=exit.latency), replace(exit, kind=EXIT, latency=bag.latency), large
+    paths = {proposal.candidate.levels for proposal in propose(replace(data, levels=levels), CONFIG)}
+    assert paths == {(0, LARGE), (1, LARGE), (0, 1, LARGE)}
+
+
+def test_the_proposal_with_the_least_seconds_of_those_that_may_pass_is_proven():
     proposals = propose(ground(2, 2000), SearchConfig())
     best = cheapest(proposals, Promise("drop", 0.1, 0.95, None, 300), 0.9, 2000)
     assert best is not None and best.seconds_P.min() <= min(

@@ -10,7 +10,7 @@ import pytest
 from pliant.cascade.artifact import Cascade
 from pliant.cascade.scheduler import CascadeScheduler
 from pliant.cascade.trunk import Trunk
-from pliant.errors import ArtifactError
+from pliant.errors import ArtifactError, SchedulerError
 from pliant.protocol import Arrived, replay
 from pliant.registry import codec
 from pliant.registry.names import CASCADE_TASK, cascade_level
@@ -80,6 +80,20 @@ def test_where_no_device_answers_in_time_the_bags_answer_is_given_and_marked(reg
         assert (taken["level"], taken["promise"]["promised"]) == ("bag", None)
         (exact,) = await service.ask(UNSURE, candidate="only large", deadline=20.0)
         assert exact["levels"] == ["large"]
+
+    serve(registry, check)
+
+
+def test_where_no_scheduler_is_left_the_bags_answer_is_given_and_a_request_without_one_fails(registry, monkeypatch):
+    async def broken(*_):
+        raise SchedulerError("the scheduler failed")
+
+    async def check(service):
+        monkeypatch.setattr(type(service.present.driver), "submit", broken)
+        (answer,) = await service.ask(UNSURE)
+        assert (answer["levels"], answer["cut_short"], answer["reason"]) == (["bag"], True, "failed")
+        with pytest.raises(SchedulerError):
+            await service.ask(UNSURE, candidate="only large")
 
     serve(registry, check)
 
