@@ -60,10 +60,12 @@ def tasks(folder: Path) -> list[str]:
     return sorted(path.stem for path in folder.glob("*.json"))
 
 
-def asked(folder: Path, task: str) -> Questions:
+def questions_of(folder: Path, task: str) -> Questions:
     """Return a task's questions, with those that have an answer. Raises `InputError` where there are none."""
     if task not in tasks(folder):
-        raise InputError("TASK", task, f"one whose labels are wanted: {', '.join(tasks(folder)) or 'now there is none'}")
+        raise InputError(
+            "TASK", task, f"one whose labels are wanted: {', '.join(tasks(folder)) or 'now there is none'}"
+        )
     try:
         content = (folder / f"{task}.json").read_text("utf-8")
     except OSError as error:
@@ -73,7 +75,7 @@ def asked(folder: Path, task: str) -> Questions:
 
 def unanswered(folder: Path, task: str) -> Questions:
     """Return a task's questions that have no answer yet. Raises `InputError` where there are no questions."""
-    questions, known = asked(folder, task), {(label.first, label.second) for label in answers(folder, task)}
+    questions, known = questions_of(folder, task), {(label.first, label.second) for label in answers(folder, task)}
     return replace(questions, texts=tuple(text for text in questions.texts if text not in known))
 
 
@@ -91,7 +93,7 @@ def take(folder: Path, task: str, given: Sequence[tuple[str, str | None, str]], 
     Raises `InputError` for a text that was not asked about, an unknown class, a label that contradicts another one of the
     same text, and where they cannot be written.
     """
-    questions = asked(folder, task)
+    questions = questions_of(folder, task)
     texts, known = set(questions.texts), {(each.first, each.second): each.label for each in answers(folder, task)}
     new: list[Label] = []
     for first, second, label in given:
@@ -105,7 +107,9 @@ def take(folder: Path, task: str, given: Sequence[tuple[str, str | None, str]], 
             raise InputError(f"label of {shown}", repr(label), f"{before!r}, as it was given before")
         new.append(Label(first, second, label, by))
     kept = {(each.first, each.second) for each in answers(folder, task)}
-    lines = {(each.first, each.second): json.dumps(asdict(each)) for each in new if (each.first, each.second) not in kept}
+    lines = {
+        (each.first, each.second): json.dumps(asdict(each)) for each in new if (each.first, each.second) not in kept
+    }
     try:
         append_whole(folder / f"{task}.jsonl", "".join(f"{line}\n" for line in lines.values()).encode())
     except OSError as error:
