@@ -99,6 +99,18 @@ def lessons(
     return chosen
 
 
+def kept_inputs(config: FeedbackConfig, task: str, clock: Callable[[], float] = time.time) -> list[KeptInput]:
+    """Return the inputs of a task that a service kept, with labels or without: the newest `config.most`, oldest first.
+
+    Raises `InputError` for a file that cannot be read.
+    """
+    if config.outcomes is None:
+        return []
+    since = clock() - DAY * config.days
+    kept = (each for each in read_inputs(Path(config.outcomes)) if each.task == task and _is_sound(each))
+    return [each for each in kept if each.at >= since][-config.most :]
+
+
 def tenants(config: FeedbackConfig, environment: Mapping[str, str] = os.environ) -> frozenset[str]:
     """Return the tenants that are trusted; "" stands for clients without a key."""
     return trusted_tenants(environment.get(TRUSTED, "") if config.trusted is None else config.trusted)
@@ -132,9 +144,7 @@ def _kept(folder: Path, records: Sequence[LabelRecord]) -> list[Lesson]:
     for kept in read_inputs(folder, task):
         if kept.task != task[kept.id]:
             continue  # a client may choose an id twice, for two tasks
-        # SQLite stores anything anywhere.
-        at, form, content = kept.at, kept.form, kept.content
-        if isinstance(at, float) and isinstance(form, str) and isinstance(content, bytes) and content:
+        if _is_sound(kept):
             inputs[kept.id].append(kept)
         else:
             passed_over += 1
@@ -143,6 +153,12 @@ def _kept(folder: Path, records: Sequence[LabelRecord]) -> list[Lesson]:
     # Of an id that was chosen twice, the input that came with the answer which was labelled.
     pairs = ((min(inputs[r.id], key=lambda kept: abs(kept.at - r.answered_at)), r) for r in records if r.id in inputs)
     return [Lesson(kept, record) for kept, record in pairs]
+
+
+def _is_sound(kept: KeptInput) -> bool:
+    """Whether a row holds an input: SQLite stores anything anywhere."""
+    at, form, content = kept.at, kept.form, kept.content
+    return isinstance(at, float) and isinstance(form, str) and isinstance(content, bytes) and bool(content)
 
 
 def _teach(lessons: Sequence[Lesson], trusted: Collection[str]) -> tuple[Lesson, ...]:

@@ -54,7 +54,11 @@ def below_linear(compared: Iterable[tuple[str, str, LinearComparison]], allowed:
         because = "the settings allow it" if allowed else "these data are there to try Pliant quickly"
         released = f" It may be released nevertheless: {because}." if comparison.worse and nevertheless else ""
         print(f"{name}: {comparison.describe()}.{released}", file=sys.stderr)  # noqa: T201
-        if comparison.worse and not nevertheless:
+        if not comparison.learnt and not allowed:
+            what = "majority class" if comparison.measure == "accuracy" else "mean"
+            scores = f"{comparison.measure} {comparison.model_score:.4f} against {comparison.constant_score:.4f}"
+            reasons.append(f"{name} is no better than the {what} ({scores})")
+        elif comparison.worse and not nevertheless:
             reasons.append(f"{name} is worse than a linear model beyond chance ({comparison.describe()})")
     advice = "start from a pretrained model or train longer, or set gate.below_linear = true to release it nevertheless"
     return f"{' and '.join(reasons)}: {advice}" if reasons else ""

@@ -28,7 +28,7 @@ from pliant.models.classifier import layers, positions, typed, weights
 from pliant.precision import TRAINING_PRECISIONS, lowered
 from pliant.progress import Progress, silent
 from pliant.training import groups
-from pliant.training.starts import Start
+from pliant.training.starts import Start, finished
 from pliant.training.text_data import TextData
 
 
@@ -126,6 +126,17 @@ def train(
     on_better = None if checkpoint is None else lambda epoch, best: checkpoint(epoch, stored(best))
     values, curves = run.epochs(progress, on_better)
     return stored(values), curves
+
+
+def taken_over(config: ClassifierConfig, name: str, data: TextData, address: str) -> Classifier:
+    """Return the classifier at an address as it is. Raises `InputError` as `starts.finished`, and for too many tokens."""
+    model, tokenizer, classes = finished(address)
+    longest: Any = positions(model)
+    if longest is not None and config.max_length > longest:
+        raise InputError("max_length", config.max_length, f"at most {longest} for this model")
+    settings: Any = model.config
+    text, length = settings.to_json_string(use_diff=False), config.max_length
+    return Classifier(name, data.name, classes, text, tokenizer.to_str(), length, data.fingerprint, weights(model))
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ class LinearComparison:
     """
 
     KIND: ClassVar[str] = "linear-comparison"
-    SCHEMA: ClassVar[int] = 1
+    SCHEMA: ClassVar[int] = 2
 
     linear: str  # what the linear model is
     measure: str
@@ -47,6 +47,13 @@ class LinearComparison:
     error: float
     fitted: int  # rows that the linear model has seen
     tested: int
+    constant_score: float  # of the class that most rows of the fit split have, or of their mean, as the only answer
+
+    @property
+    def learnt(self) -> bool:
+        """Whether the model does better than one answer to everything."""
+        better = self.model_score - self.constant_score
+        return better > 0 if self.measure == "accuracy" else better < 0
 
     @property
     def worse(self) -> bool:
@@ -74,10 +81,11 @@ def compare_texts(data: TextData, output_RK: NDArray[Any]) -> LinearComparison:
     label_R = data.labels[test]
     if data.regression:
         predicted_R = Ridge().fit(seen, data.labels[drawn]).predict(held)
-        losses = [(numbers_R - label_R) ** 2 for numbers_R in (output_RK[:, 0], predicted_R)]
+        mean = data.labels[data.split.fit].mean()
+        losses = [(numbers_R - label_R) ** 2 for numbers_R in (output_RK[:, 0], predicted_R, mean)]
         return _compared("TF-IDF with ridge", "mean squared error", losses, len(drawn))
     predicted_R = _classify(seen, data.labels[drawn], held, 10.0)
-    losses = [classes_R != label_R for classes_R in (output_RK.argmax(1), predicted_R)]
+    losses = [classes_R != label_R for classes_R in (output_RK.argmax(1), predicted_R, _majority(data))]
     return _compared("TF-IDF with logistic regression", "accuracy", losses, len(drawn))
 
 
@@ -85,8 +93,13 @@ def compare_pictures(data: ImageData, rows: NDArray[np.int64], right_R: NDArray[
     """Return how a model does that is right on these of the held-out `rows`."""
     drawn = _drawn(data.split.fit)
     seen, held = (data.images.batch(index, SIDE).reshape(len(index), -1) / 255 for index in (drawn, rows))
-    wrong_R = _classify(seen, data.labels[drawn], held, 1.0) != data.labels[rows]
-    return _compared("logistic regression on pixels", "accuracy", [~right_R, wrong_R], len(drawn))
+    predicted_R = _classify(seen, data.labels[drawn], held, 1.0)
+    losses = [~right_R, *(classes_R != data.labels[rows] for classes_R in (predicted_R, _majority(data)))]
+    return _compared("logistic regression on pixels", "accuracy", losses, len(drawn))
+
+
+def _majority(data: TextData | ImageData) -> int:
+    return int(np.bincount(data.labels[data.split.fit].astype(np.int64)).argmax())
 
 
 def _drawn(fit: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -112,11 +125,12 @@ def _classify(seen: Any, label_R: NDArray[Any], held: Any, strength: float) -> N
 
 
 def _compared(linear: str, measure: str, losses: list[NDArray[Any]], fitted: int) -> LinearComparison:
-    """Return the comparison by the losses [R] of the model and the linear one: of accuracy whether a row is wrong."""
-    model_R, linear_R = (loss_R.astype(float) for loss_R in losses)
+    """Return the comparison by the losses [R] of the model, the linear one and a constant: of accuracy, what is wrong."""
+    model_R, linear_R, constant_R = (loss_R.astype(float) for loss_R in losses)
     difference_R, rows = model_R - linear_R, len(model_R)
     error = float(difference_R.std(ddof=1)) / rows**0.5 if rows > 1 else np.inf
-    model, other = (1 - loss_R.mean() if measure == "accuracy" else loss_R.mean() for loss_R in (model_R, linear_R))
-    return LinearComparison(
-        linear, measure, float(model), float(other), float(difference_R.mean()), error, fitted, rows
+    model, other, constant = (
+        float(1 - loss_R.mean() if measure == "accuracy" else loss_R.mean())
+        for loss_R in (model_R, linear_R, constant_R)
     )
+    return LinearComparison(linear, measure, model, other, float(difference_R.mean()), error, fitted, rows, constant)

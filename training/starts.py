@@ -74,6 +74,25 @@ def pretrained(address: str) -> Start:
     return Start(lambda outputs: _load_model(name, outputs), tokenizer, fresh=False)
 
 
+def finished(address: str) -> tuple[nn.Module, Tokenizer, tuple[str, ...]]:
+    """Return the classifier at `path:FOLDER` or `hub:NAME` with its head, its tokenizer, and the names of its classes.
+
+    Raises `InputError` for what cannot be read, or has no head for two or more classes, and `OfflineError` as `pretrained`.
+    """
+    from transformers import AutoModelForSequenceClassification
+
+    with reading(address, "model", "scratch", "train from scratch (scratch)") as (_, name):
+        model = loading.load(AutoModelForSequenceClassification, name, "model").float()
+        tokenizer = read_tokenizer(name)
+        loading.check_tokens(tokenizer, model, name, "model")
+    names = model.config.id2label
+    if len(names) < 2:
+        raise InputError(
+            "model", name, "a classifier of two or more classes, where it is not trained (fine_tune = false)"
+        )
+    return model, tokenizer, tuple(str(names[number]) for number in range(len(names)))
+
+
 def scratch(config: ScratchConfig, texts: Iterable[str]) -> Start:
     """Return a start with fresh weights, and a vocabulary learnt from `texts`."""
     from transformers import ModernBertConfig, ModernBertForSequenceClassification

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,13 +15,15 @@ from pliant.training.groups import Repeats, Split, of_texts, separate
 from pliant.training.tables import text_fault
 
 Index = NDArray[np.int64]
+UNKNOWN = -1  # number of a class
 
 
 @dataclass(frozen=True, slots=True)
 class TextData:
     """A data set of labelled texts.
 
-    `second` is None for single texts. Labels are class numbers (int64), or float64 where `classes` is empty.
+    `second` is None for single texts. Labels are class numbers (int64), UNKNOWN where nobody said one, or float64 where
+    `classes` is empty.
     `fingerprint` identifies texts, labels, class names and split, wherever they were read from.
     """
 
@@ -81,24 +83,36 @@ def assemble(
     return TextData(name, texts, others, labels, classes, chosen, f"sha256:{mark.hexdigest()}", repeats)
 
 
-def with_fit(data: TextData, more: TextData) -> TextData:
-    """Return the data set with the rows that `more` trains on added to those that it trains on itself.
+def with_rows(
+    data: TextData, rows: Sequence[tuple[str, str | None, float]], divide: Callable[[Index], Split]
+) -> TextData:
+    """Return the data set with more rows, each of text, second text and label, in the split that `divide` makes.
 
-    Rows of `more` that the data set holds out are left out. Raises `InputError` where one has pairs or classes that the
-    other lacks.
+    `divide` is given the numbers of the new rows.
     """
-    if (data.second is None) != (more.second is None) or data.classes != more.classes:
-        raise InputError("texts to add", more.name, "of the same classes, and single or pairs alike")
-    rows = more.split.fit
-    second = None
-    if data.second is not None and more.second is not None:
-        second = (*data.second, *(more.second[row] for row in rows))
-    first = (*data.first, *(more.first[row] for row in rows))
-    added = np.arange(len(data.first), len(first), dtype=np.int64)
-    fit = np.concatenate([data.split.fit, added])
-    chosen = replace(data.split, fit=fit, brought=("test", "profiling"))
-    labels = np.concatenate([data.labels, more.labels[rows]])
+    first = (*data.first, *(row[0] for row in rows))
+    second = None if data.second is None else (*data.second, *(row[1] or "" for row in rows))
+    labels = np.concatenate([data.labels, np.array([row[2] for row in rows]).astype(data.labels.dtype)])
+    chosen = divide(np.arange(len(data.first), len(first), dtype=np.int64))
     return assemble(data.name, first, second, labels, data.classes, chosen)
+
+
+def with_classes(data: TextData, classes: tuple[str, ...]) -> TextData:
+    """Return the data set with its classes numbered as `classes` are. Raises `InputError` for a class that these lack."""
+    if lacking := [name for name in data.classes if name not in classes]:
+        raise InputError("label", lacking[0], f"one of the classes of its classifier: {', '.join(classes)}")
+    number_K = np.array([classes.index(name) for name in data.classes], dtype=np.int64)
+    labels = number_K[data.labels.astype(np.int64)]
+    return assemble(data.name, data.first, data.second, labels, classes, data.split)
+
+
+def without_labels(
+    name: str, texts: Sequence[tuple[str, str | None]], classes: tuple[str, ...], chosen: Split
+) -> TextData:
+    """Return the data set of texts whose labels are all unknown."""
+    second = None if texts[0][1] is None else [text[1] or "" for text in texts]
+    labels = np.full(len(texts), UNKNOWN, dtype=np.int64)
+    return assemble(name, [text[0] for text in texts], second, labels, classes, chosen)
 
 
 def is_text(value: Any) -> bool:

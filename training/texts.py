@@ -119,9 +119,12 @@ def load(
     raise InputError("data", address, "docstrings:TASK, parquet:PATH, csv:PATH, json:PATH or hub:NAME[:PART]")
 
 
-def load_texts(address: str, columns: Columns = DEFAULT_COLUMNS, pair: bool = False) -> list[tuple[str, str | None]]:
+def load_texts(
+    address: str, columns: Columns = DEFAULT_COLUMNS, pair: bool | None = None
+) -> list[tuple[str, str | None]]:
     """Return the texts at `parquet:PATH[,PATH]`, `csv:PATH` or `json:PATH`, each with its second one if they are pairs.
 
+    `pair`: whether they have to be; None: they may.
     Labels are not read. Of equal texts the first is kept. Raises `InputError`, which calls the setting texts.
     """
     scheme, _, rest = address.partition(":")
@@ -130,7 +133,7 @@ def load_texts(address: str, columns: Columns = DEFAULT_COLUMNS, pair: bool = Fa
     faults = Faults()
     read = {str(path): tables.read(scheme, path, columns.wanted_texts, faults, "texts") for path in tables.paths(rest)}
     first, second = columns.choose_texts(_names(read))
-    if (second is not None) != pair:
+    if pair is not None and (second is not None) != pair:
         kinds = "single texts", "pairs"
         raise InputError("texts", f"{address} of {kinds[not pair]}", f"{kinds[pair]}, as the labelled ones are")
     chosen = [first, *([second] if second else [])]
@@ -138,7 +141,7 @@ def load_texts(address: str, columns: Columns = DEFAULT_COLUMNS, pair: bool = Fa
     if not texts[0]:
         raise InputError("texts", f"{', '.join(read)} without rows", "a table with rows")
     kept = groups.firsts(groups.of_texts(*texts))
-    return [(texts[0][row], texts[1][row] if pair else None) for row in kept]
+    return [(texts[0][row], texts[1][row] if second else None) for row in kept]
 
 
 def from_rows(

@@ -29,15 +29,22 @@ from pliant.training.texts import Columns
 
 @dataclass(frozen=True, slots=True)
 class LevelConfig:
-    """One classifier. `start`: scratch (of `scratch`'s size), path:FOLDER or hub:NAME; `classifier.layers` cuts those."""
+    """One classifier. `start`: scratch (of `scratch`'s size), path:FOLDER or hub:NAME; `classifier.layers` cuts those.
+
+    `fine_tune` false: it is taken over as it is, with its head and its classes.
+    """
 
     name: str
     start: str = "scratch"
     scratch: ScratchConfig = field(default_factory=ScratchConfig)
     classifier: ClassifierConfig = field(default_factory=ClassifierConfig)
+    fine_tune: bool = True
 
     def __post_init__(self) -> None:
         config.check_name("name of a level", self.name)
+        if not self.fine_tune and (self.start == "scratch" or self.classifier.layers is not None):
+            wanted = "path:FOLDER or hub:NAME without classifier.layers, as it is not trained (fine_tune = false)"
+            raise InputError(f"start of level {self.name}", self.start, wanted)
         if re.fullmatch(r"bag|exit\d+", self.name):
             raise InputError(
                 "name of a level", self.name, "another than those of distilled levels, bag and exit1, exit2, ..."
@@ -54,11 +61,12 @@ class LevelConfig:
 class TaskConfig:
     """`data`: docstrings:TASK, parquet:PATH, csv:PATH, json:PATH or hub:NAME (see training/texts.py). `name` renames it.
 
-    `unlabelled`: further texts of its kind, from which the small levels learn what the large model says: parquet:PATH,
-    csv:PATH or json:PATH with the same columns, of which labels are not read.
+    `unlabelled`: further texts of its kind, with which the small levels learn what the large model says and, where there are
+    enough, the cascade is planned: parquet:PATH, csv:PATH or json:PATH with the same columns, of which labels are not read.
+    `data` None: there are no others, and `unlabelled` and `name` are given.
     """
 
-    data: str = "docstrings:package"
+    data: str | None = "docstrings:package"
     name: str | None = None
     columns: Columns = field(default_factory=Columns)  # of a table
     unlabelled: str | None = None
@@ -80,14 +88,13 @@ class GateConfig(config.GateConfig):
 
 @dataclass(frozen=True, slots=True)
 class LearnConfig:
-    """How labelled answers count (pliant/cascade/evaluate.py).
+    """How texts that a service kept count, and those without labels (flows/cascade/feedback.py).
 
-    `rows`: labelled texts from which on a plan is made with them alone; fewer are filled up with texts of the data set.
-    `levels`: whether the levels are trained on them as well.
+    `rows`: such texts from which on a plan is made with them alone; fewer join the data set's, if they have labels.
+    `levels`: whether classifiers are trained on labelled ones as well.
     """
 
-    # with 400, plans from 160 labelled texts and 240 old ones promised more than traffic kept
-    rows: Annotated[int, Field(ge=LEAST_TEXTS)] = 200
+    rows: Annotated[int, Field(ge=LEAST_TEXTS)] = 1000  # a promise of one point needs some 430, and more to be cheap
     levels: bool = False
 
 
@@ -141,7 +148,7 @@ def sizes(config: CascadeFlowConfig) -> str:
     )
     distilled = ", a bag of n-grams distilled from it" if config.distil.bag else ""
     exits = "" if config.distil.exits == () else ", and exits on its layers"
-    return f"{', '.join(task.data for task in config.tasks)} with {levels}{distilled}{exits}"
+    return f"{', '.join(task.data or str(task.unlabelled) for task in config.tasks)} with {levels}{distilled}{exits}"
 
 
 def read(source: config.Source = None, overrides: Mapping[str, Any] | None = None) -> CascadeFlowConfig:
@@ -156,7 +163,7 @@ def read(source: config.Source = None, overrides: Mapping[str, Any] | None = Non
     flow_config = config.read(CascadeFlowConfig, source, values)
     if limit is not None:
         flow_config = replace(flow_config, tasks=tuple(replace(task, limit=limit) for task in flow_config.tasks))
-    own = [task for task in flow_config.tasks if not (task.levels or is_embedded(task.data))]
+    own = [task for task in flow_config.tasks if not (task.levels or is_embedded(task.data or ""))]
     if own and flow_config.levels == LEVELS and (address := pretrained()):
         levels = (LevelConfig("large", address, classifier=FINE_TUNING),)
         tasks = tuple(replace(task, levels=levels) if task in own else task for task in flow_config.tasks)

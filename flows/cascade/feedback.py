@@ -1,7 +1,9 @@
-"""What labelled answers of a service teach: rows to plan and judge with, and figures of the labels alone. Knows no Prefect.
+"""What further texts are for: those without labels that the settings name, and those that a service kept. Knows no Prefect.
 
-A lesson's text was kept by the service (`keep_inputs`) and labelled by a tenant that may teach (flows/feedback.py). Levels
-are not trained on it unless `learn.levels` says so; temperatures, gains, thresholds and promise are planned anew with it.
+A text without a label teaches the small levels what the large model says of it, or the cascade is planned with it; which of
+both, a digest of the text decides. A text that a service kept (`keep_inputs`) has a label where a tenant that may teach
+reported it (flows/feedback.py): it is planned or judged with, and trained on only if `learn.levels` says so. A promise is
+about the texts that come: as soon as there are `learn.rows` such texts to plan with, no others are.
 """
 
 from __future__ import annotations
@@ -9,92 +11,103 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pliant.cascade.artifact import Outputs
-from pliant.cascade.evaluate import mark, pooled
-from pliant.flows.cascade.config import CascadeFlowConfig, LearnConfig
-from pliant.flows.feedback import DAY, FeedbackConfig, Lesson, lessons, part_of_input, tenants
-from pliant.flows.stage import Notes, Stage, StageResult
-from pliant.outcomes.files import read_labels
+from pliant.errors import InputError
+from pliant.flows.cascade.config import CascadeFlowConfig
+from pliant.flows.feedback import DAY, FeedbackConfig, Lesson, kept_inputs, lessons, part_of, part_of_input, tenants
+from pliant.labelling import Label, Text
+from pliant.outcomes.files import KeptInput, read_labels
 from pliant.outcomes.labels import LabelRecord, teachable
-from pliant.progress import Progress
 from pliant.training import groups
 from pliant.training.groups import Split
-from pliant.training.text_data import TextData, assemble, is_text, with_fit
+from pliant.training.text_data import UNKNOWN, Index, TextData, is_text, with_rows
 
-TEST_SHARE = 4  # a test has a quarter of the rows that a plan has: lessons are split like that
-Row = tuple[str, str | None, float, str]
-"""A text, the second one of a pair, the label's number or value, and the part of the data that it belongs to."""
-
-
-def taught(config: CascadeFlowConfig, data: TextData) -> TextData | None:
-    """Return what labelled answers teach of a task; None: nothing. Raises `InputError` for a file that cannot be read."""
-    return rows_of(
-        lessons(config.feedback, data.name, lambda lesson: _row(lesson, data) is not None), data, config.learn
-    )
+PLANNED = 2000  # texts of the settings that are planned with, at most
+TEST_SHARE = 4  # a test needs a quarter of the rows that a plan needs
+Row = tuple[str, str | None, float]
+"""A text, the second one of a pair, and its label's number or value; NaN: nobody said it."""
 
 
-def rows_of(lessons: Sequence[Lesson], data: TextData, learn: LearnConfig) -> TextData | None:
-    """Return the lessons of a task as a data set of its classes; None where none can plan or none can judge.
-
-    Those of the part "fit" train the levels if `learn.levels`, and else plan as well. A lesson that does not fit the task
-    (another number of texts, an unknown class) is left out, and so is one to plan or judge with whose text the data set
-    trains on: of that the levels are surer than of new texts. Equal texts are in the part of the first of them.
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """The texts of a task. `data`: what its levels are trained on; `held`: what is planned with, its profiling split, and
+    judged with, its test split; `unlabelled`: what is distilled from beside `data`.
     """
-    trained = {groups.key(*texts) for texts in data.texts(data.split.fit)}
-    fitting = [row for lesson in lessons if (row := _row(lesson, data)) is not None]
-    rows = [row for row in fitting if (row[3] == "fit" and learn.levels) or groups.key(*row[:2]) not in trained]
-    group_R = groups.of_texts((row[0] for row in rows), (row[1] for row in rows))
-    part_R = [rows[first][3] for first in groups.firsts(group_R)[group_R]]
-    fit = [number for number, part in enumerate(part_R) if part == "fit" and learn.levels]
-    test = [number for number, part in enumerate(part_R) if part == "test"]
-    planning = sorted(set(range(len(rows))) - {*fit, *test})
-    if not planning or not test:
-        return None
-    split = Split(*(np.array(part, dtype=np.int64) for part in (fit, planning, test)))
-    labels: NDArray[Any] = np.array([row[2] for row in rows])
-    second = None if data.second is None else [row[1] or "" for row in rows]
-    labels = labels.astype(np.int64) if data.classes else labels
-    return assemble(data.name, [row[0] for row in rows], second, labels, data.classes, split)
+
+    data: TextData
+    held: TextData
+    unlabelled: tuple[Text, ...] = ()
 
 
-def training_data(data: TextData, lessons: TextData | None) -> TextData:
-    """Return what the levels are trained on: the data set itself, unless lessons are to train them as well."""
-    return data if lessons is None or not len(lessons.split.fit) else with_fit(data, lessons)
+def planned_without_labels(
+    config: CascadeFlowConfig, data: TextData, texts: Sequence[Text]
+) -> tuple[TextData, tuple[Text, ...]]:
+    """Return the data set and the texts without labels that are left to distil from.
+
+    Where there are enough of them to plan with, all labelled texts but those of the test train.
+    """
+    planning = [text for text in texts if part_of(repr(groups.key(*text))) != "fit"][:PLANNED]
+    if data.regression or len(planning) < config.learn.rows:
+        return data, tuple(texts)
+    fit = np.concatenate([data.split.fit, data.split.profiling])
+    rows = [(*text, UNKNOWN) for text in planning]
+    whole = with_rows(data, rows, lambda new: replace(data.split, fit=fit, profiling=new))
+    return whole, tuple(text for text in texts if text not in set(planning))
 
 
-def make_pool(
-    config: CascadeFlowConfig,
-    task: str,
-    split: str,
-    old: StageResult[Outputs],
-    new: StageResult[Outputs],
-    progress: Progress,
-) -> tuple[Outputs, Notes]:
-    """Join the task's outputs on the data set with those on the lessons."""
-    del task  # which names the stage
-    progress(0, 1)
-    before, after = old.load(), new.load()
-    data = mark(before.data, after.data, config.learn.rows, config.seed)
-    rows = config.learn.rows if split == "profiling" else config.learn.rows // TEST_SHARE  # filled up with old ones
-    return pooled(before, after, rows, config.seed, data), {}
+def texts_of(config: CascadeFlowConfig, data: TextData, unlabelled: Sequence[Text] = ()) -> Texts:
+    """Return a task's texts with those that a service kept. Raises `InputError` for a file that cannot be read.
+
+    A text that the data set has stays what it is there, and of equal ones the first that has a label counts.
+    """
+    parts: dict[str, list[Row]] = {name: [] for name in ("fit", "profiling", "test", "distil", "unlabelled")}
+    for row, part in _kept(config, data):
+        if math.isnan(row[2]):
+            parts["distil" if part == "fit" or data.regression else "unlabelled"].append(row)
+        else:
+            parts["profiling" if part == "fit" and not config.learn.levels else part].append(row)
+    planning, test = parts["profiling"] + parts["unlabelled"], parts["test"]
+    alone = len(planning) >= config.learn.rows
+    if not alone:
+        planning, parts["distil"] = parts["profiling"], parts["distil"] + parts["unlabelled"]
+    new = {*((first, second) for first, second, _ in parts["distil"])}
+    distil = (*(text for text in unlabelled if text not in new), *((row[0], row[1]) for row in parts["distil"]))
+    if not planning and not test:
+        return Texts(data, data, distil)
+    old = data.split
+
+    def judged(rows: Index) -> Split:
+        profiling, tested = np.split(rows, [len(planning)])
+        kept = () if alone else (old.profiling,)
+        tests = () if len(test) >= config.learn.rows / TEST_SHARE else (old.test,)
+        return Split(old.fit[:0], np.concatenate([*kept, profiling]), np.concatenate([*tests, tested]))
+
+    numbered = [(*row[:2], UNKNOWN if math.isnan(row[2]) else row[2]) for row in planning + test]
+    held = with_rows(data, numbered, judged)
+    brought = ("test", "profiling")
+    fitted = with_rows(
+        data, parts["fit"], lambda rows: replace(old, fit=np.concatenate([old.fit, rows]), brought=brought)
+    )
+    return Texts(fitted if parts["fit"] else data, held, distil)
 
 
-POOL = Stage(
-    "pool",
-    Outputs,
-    make_pool,
-    lambda config: {"rows": config.learn.rows, "seed": config.seed},
-    "cascade/pooled-{task}-{split}",
-    "{task}: old and labelled texts, {split}",
-    run="pool-{split}",
-)
+def bought(held: TextData, labels: Sequence[Label]) -> tuple[tuple[int, int], ...]:
+    """Return the labels that people gave, each with the place of its text in the profiling split.
+
+    Raises `InputError` for a class that the task does not have.
+    """
+    given = {groups.key(label.first, label.second): label.label for label in labels}
+    if unknown := [label for label in given.values() if label not in held.classes]:
+        raise InputError(f"a label of {held.name}", repr(unknown[0]), f"one of its classes: {', '.join(held.classes)}")
+    keys = (groups.key(*text) for text in held.texts(held.split.profiling))
+    places = ((place, given[key]) for place, key in enumerate(keys) if key in given)
+    return tuple((place, held.classes.index(label)) for place, label in places)
 
 
 def label_rows(config: FeedbackConfig, promised: Mapping[str, Mapping[str, float]]) -> list[dict[str, Any]]:
@@ -125,16 +138,40 @@ def label_rows(config: FeedbackConfig, promised: Mapping[str, Mapping[str, float
     ]
 
 
-def _row(lesson: Lesson, data: TextData) -> Row | None:
-    texts, label = _texts(lesson, data.second is not None), _label(lesson.record.label, data.classes)
-    return None if texts is None or label is None else (*texts, label, part_of_input(lesson.input))
+def _kept(config: CascadeFlowConfig, data: TextData) -> Iterator[tuple[Row, str]]:
+    """Yield the different texts that a service kept of the task and that the data set lacks, and the part of each."""
+    pair = data.second is not None
+
+    def usable(lesson: Lesson) -> bool:
+        return _texts(lesson.input, pair) is not None and _label(lesson.record.label, data.classes) is not None
+
+    taught = {
+        lesson.input.id: label
+        for lesson in lessons(config.feedback, data.name, usable)
+        if (label := _label(lesson.record.label, data.classes)) is not None
+    }
+    rows: dict[tuple[str, ...], tuple[Row, str]] = {}
+    for each in kept_inputs(config.feedback, data.name):
+        texts = _texts(each, pair)
+        if texts is None:
+            continue
+        label = taught.get(each.id, math.nan)
+        (_, _, before), _part = rows.setdefault(groups.key(*texts), ((*texts, label), part_of_input(each)))
+        if math.isnan(before) and not math.isnan(label):
+            rows[groups.key(*texts)] = (*texts, label), part_of_input(each)
+    own = {
+        groups.key(*text)
+        for part in (data.split.fit, data.split.profiling, data.split.test)
+        for text in data.texts(part)
+    }
+    yield from (row for key, row in rows.items() if key not in own)
 
 
-def _texts(lesson: Lesson, pair: bool) -> tuple[str, str | None] | None:
-    if lesson.input.form != "json":
+def _texts(kept: KeptInput, pair: bool) -> tuple[str, str | None] | None:
+    if kept.form != "json":
         return None
     try:
-        texts = json.loads(lesson.input.content)
+        texts = json.loads(kept.content)
     except ValueError:
         return None
     if not isinstance(texts, list) or len(texts) != 1 + pair or not all(map(is_text, texts)):

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from prefect.artifacts import create_table_artifact
 
+from pliant import labelling
 from pliant.cascade.artifact import Cascade, Outputs
 from pliant.cascade.evaluate import with_test_accuracy
 from pliant.errors import PliantError
@@ -14,17 +15,28 @@ from pliant.flows import settings
 from pliant.flows.arithmetic import half_of
 from pliant.flows.cascade import feedback, publish
 from pliant.flows.cascade.champions import outputs_on_test, store_levels
-from pliant.flows.cascade.config import CascadeFlowConfig
+from pliant.flows.cascade.config import CascadeFlowConfig, TaskConfig
 from pliant.flows.cascade.gate import EvaluatedCascade, judge
-from pliant.flows.cascade.stages import TaskData, TaskResults, in_precision, load_data, load_unlabelled, pool, run_task
+from pliant.flows.cascade.stages import (
+    OUTPUTS,
+    TaskData,
+    TaskResults,
+    in_precision,
+    load_data,
+    load_unlabelled,
+    questions,
+    run_task,
+)
 from pliant.flows.champions import Champion, load_champions
 from pliant.flows.gate import to_markdown
 from pliant.flows.pipeline import Compared, Pipeline, Shown, Verdicts
+from pliant.flows.progress import say
 from pliant.flows.release import Publication
 from pliant.flows.watch.deployments import Nightly
 from pliant.progress import Progress
 from pliant.registry.names import CASCADE_TASK
 from pliant.registry.store import FolderStore
+from pliant.training.text_data import TextData
 
 logger = logging.getLogger("pliant.flows")
 
@@ -42,13 +54,25 @@ class CascadePipeline(Pipeline[CascadeFlowConfig, TaskData, TaskResults, Evaluat
         half_of(config.arithmetic, config.device)
         loaded = load_data(config)
         progress(1, 1)
-        pairs = zip(config.tasks, loaded, strict=True)
-        return [TaskData(config.levels_of(task), data, task.data, load_unlabelled(task, data)) for task, data in pairs]
+        return [self._unit(*pair) for pair in zip(config.tasks, loaded, strict=True)]
+
+    def _unit(self, task: TaskConfig, data: TextData) -> TaskData:
+        fitted, texts = feedback.planned_without_labels(self.config, data, load_unlabelled(task, data))
+        labels = labelling.answers(labelling.folder_of(settings.read().home), data.name)
+        address = task.data or task.unlabelled or ""
+        return TaskData(self.config.levels_of(task), fitted, address, texts, tuple(labels))
 
     def make(self, unit: TaskData) -> TaskResults:
-        return run_task(self.run, self.config, unit)
+        result = run_task(self.run, self.config, unit)
+        asking = questions(self.config, result)
+        if asking.texts:
+            say(f"{asking.purpose} `pliant label cascade {unit.name}` takes them.")
+        labelling.ask(labelling.folder_of(settings.read().home), asking)
+        return result
 
     def compared(self, unit: TaskData, result: TaskResults) -> list[Compared]:
+        if result.linear is None:
+            return []
         return [(f"the largest level of {result.name}", unit.address, result.linear.load())]
 
     def sides(self, results: Sequence[TaskResults]) -> Iterator[tuple[EvaluatedCascade | None, EvaluatedCascade]]:
@@ -79,7 +103,7 @@ class CascadePipeline(Pipeline[CascadeFlowConfig, TaskData, TaskResults, Evaluat
             if (digests, cascade.precision) != (test.classifiers, test.precision):
                 config = in_precision(self.config, cascade.precision)
                 levels = store_levels(self.registry, champion, store)
-                test = pool(self.run, config, result.texts, levels, "test").load()
+                test = self.run(OUTPUTS, config, result.texts.held, levels, "test").load()
             return EvaluatedCascade(with_test_accuracy(cascade, test), test)
         except PliantError as error:  # of other classes, or of prunings that are not run any more
             logger.warning("the champion of %s cannot be run on today's test texts: %s", result.name, error)

@@ -15,7 +15,8 @@ import numpy as np
 from scipy.stats import beta, binom
 
 from pliant.cascade.artifact import Cascade, Outputs
-from pliant.cascade.evaluate import EvaluationData, evaluate, with_test_accuracy
+from pliant.cascade.certify import lower_bounds
+from pliant.cascade.evaluate import EvaluationData, as_large, evaluate, level_step, with_test_accuracy
 from pliant.cascade.knowledge import knowledge
 from pliant.cascade.scheduler import CascadeScheduler
 from pliant.cascade.simulated import ReferenceConfig, SimulatedCascade, capacity, play, reference_load, walks
@@ -66,13 +67,12 @@ def judge(
         new = _replayed(challenger, challenger, config, reference)
         return judged(missed, FIRST, new)
     if champion.test is None or champion.test.data != _test(challenger).data:
-        defaults = (side.cascade.candidates[0] for side in (champion, challenger))
-        old, new = (Side(default.promised, default.seconds) for default in defaults)
+        old, new = _expected(champion.cascade, challenger.cascade)
         milliseconds = f"{1000 * new.seconds:.2f} ms"
         in_time = new.seconds <= old.seconds * (1 + config.tolerance)
         slower = rejection(in_time, f"it takes {milliseconds}", f"{1000 * old.seconds:.2f} ms")
         worse = _less_accurate(new, old, config) or slower
-        good = f"it promises {new.accuracy:.4f} in {milliseconds}, no worse than the champion"
+        good = f"an accuracy of {new.accuracy:.4f} in {milliseconds} is expected of it, no worse than the champion"
     else:
         champion = _measured_alike(champion, challenger)
         challenger = _judged_alike(challenger, champion)
@@ -88,16 +88,31 @@ def judge(
     return judged(missed or worse, good, new, old)
 
 
-def _missed(challenger: EvaluatedCascade, confidence: float) -> str:
-    """Return why its own test speaks against its target; empty where it does not.
+def _expected(*cascades: Cascade) -> tuple[Side, ...]:
+    """Return what is expected of each default: the accuracy that it promises or, if one promises none, that of its test."""
+    defaults = [cascade.candidates[0] for cascade in cascades]
+    promised = [default.promised for default in defaults]
+    if not all(promised):
+        promised = [each.test_accuracy[default.name] for each, default in zip(cascades, defaults, strict=True)]
+    return tuple(Side(share, default.seconds) for share, default in zip(promised, defaults, strict=True))
 
-    A share of n texts may lie below the truth by chance: the target must lie below the upper bound.
-    """
-    target = challenger.cascade.target
-    accuracy, most = _tested(challenger, confidence)
-    if most >= target:
-        return ""
-    return f"on the test split its accuracy is {accuracy:.4f} (at most {most:.4f}), worse than its target {target:.4f}"
+
+def _missed(challenger: EvaluatedCascade, confidence: float) -> str:
+    """Return why its own test speaks against its promise; empty where it does not, which chance alone may explain."""
+    cascade, test = challenger.cascade, _test(challenger)
+    if cascade.promise == "right":
+        accuracy, most = _tested(challenger, confidence)
+        fault = f"its accuracy is {accuracy:.4f} (at most {most:.4f}), worse than its target {cascade.target:.4f}"
+        return "" if most >= cascade.target else f"on the test split {fault}"
+    large = len(cascade.levels) - 1
+    judging = as_large(test) if cascade.promise == "agree" else test
+    data = EvaluationData(judging, cascade.levels, cascade.tolerance)
+    lost_R = level_step(data, large).correct_R.astype(float) - evaluate(cascade.candidates[0], data).correct_R
+    least = float(lower_bounds(lost_R.mean(), np.square(lost_R).mean(), len(lost_R), confidence))
+    what = "a share of its answers is not" if cascade.promise == "agree" else "its accuracy is below"
+    lost = f"{lost_R.mean():.4f} (at least {least:.4f})"
+    fault = f"{what} its large model's: {lost}, where it promises at most {cascade.amount:g}"
+    return "" if least <= cascade.amount else f"on the test split {fault}"
 
 
 def _lapsed(champion: EvaluatedCascade, confidence: float) -> str:

@@ -61,7 +61,7 @@ def log_task(run: Run, task: TaskResults) -> None:
     """Log metrics, curves by epoch, figures and the data set."""
     cascade = task.plan.load()
     run.dataset(task.name, cascade.data, task.name)
-    metrics = task_metrics(cascade) | task.linear.load().metrics()
+    metrics = task_metrics(cascade) | (task.linear.load().metrics() if task.linear else {})
     run.metrics({f"{name}.{task.name}": value for name, value in metrics.items()})
     for level in cascade.levels:
         run.metrics({f"{name}.{task.name}.{level.name}": value for name, value in level_metrics(level).items()})
@@ -77,7 +77,8 @@ def log_task(run: Run, task: TaskResults) -> None:
         run.metrics({f"training_seconds.{key}": each["seconds"], f"parameters.{key}": each["parameters"]})
         log_epochs(run, key, learnt[name])
     run.figure(f"candidates-{cascade.task}", draw_candidates(cascade))
-    run.figure(f"curves-{cascade.task}", draw_curves(learnt))
+    if learnt:
+        run.figure(f"curves-{cascade.task}", draw_curves(learnt))
     for name, before, after in reliabilities(cascade, task.test.load()):
         run.figure(f"reliability-{cascade.task}-{name}", draw_reliability(name, before, after))
 

@@ -1,6 +1,6 @@
 """The stages of the cascade flow, per task: classifiers -> bag and exits, distilled -> outputs -> latencies -> plan.
 
-Labelled answers of a service, where the settings name them, take the place of old texts (flows/cascade/feedback.py). Knows
+Texts that a service kept, where the settings name them, take the place of old ones (flows/cascade/feedback.py). Knows
 no Prefect and no MLflow.
 
 Shape suffixes: R texts, K outputs, L layers after which there are exits, D width of the large model.
@@ -24,33 +24,37 @@ import pliant.cascade.plan
 import pliant.profiling.cascade.outputs
 import pliant.training.cascade.distil
 import pliant.training.classifier
+import pliant.training.data
 import pliant.training.linear
 import pliant.training.loading
 import pliant.training.starts
 import pliant.training.texts
 from pliant.cascade.artifact import BAG, Bag, Cascade, Exit, Level, Outputs, Resumed, kind_of
-from pliant.cascade.plan import Measured, tolerance_of
+from pliant.cascade.evaluate import as_large
+from pliant.cascade.plan import LEAST_TEXTS, Measured, tolerance_of
 from pliant.cascade.runtime import CascadeRuntime, Part, Payload
 from pliant.device import device_class, threads
 from pliant.errors import ArtifactError, InputError
 from pliant.flows.arithmetic import chosen, half_of
 from pliant.flows.cascade import feedback
 from pliant.flows.cascade.config import CascadeFlowConfig, LevelConfig, TaskConfig
+from pliant.flows.cascade.feedback import Texts
 from pliant.flows.config import check_distinct, check_name, configured_class
 from pliant.flows.progress import say, tell
 from pliant.flows.stage import Notes, Run, Stage, StageResult, contents
+from pliant.labelling import Label, Questions, Text
 from pliant.latency import LatencyTable
 from pliant.models.artifact import Classifier
 from pliant.models.classifier import layers as layers_of
 from pliant.models.classifier import load_model
 from pliant.models.text import Reader
 from pliant.profiling.cascade.latency import profile, profile_bag
-from pliant.profiling.cascade.outputs import Text
 from pliant.progress import Progress, share
 from pliant.training import groups
 from pliant.training.cascade.distil import exit_layers
 from pliant.training.linear import LinearComparison
-from pliant.training.text_data import TextData
+from pliant.training.starts import finished
+from pliant.training.text_data import UNKNOWN, TextData, with_classes, without_labels
 
 SPLITS = ("profiling", "test")
 LARGE_SAYS = 64  # texts that the large model reads at once, for the small levels to learn from
@@ -83,21 +87,14 @@ class Lesson:
 
 
 @dataclass(frozen=True, slots=True)
-class Texts:
-    """A task's data set, and the labelled texts of a service that are pooled with it."""
-
-    data: TextData
-    lessons: TextData | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class TaskData:
-    """A task's levels, data set and address."""
+    """A task's levels, data set and address, further texts to distil from, and labels that people gave."""
 
     levels: tuple[LevelConfig, ...]
     data: TextData
     address: str
     unlabelled: tuple[Text, ...] = ()
+    labels: tuple[Label, ...] = ()
 
     @property
     def name(self) -> str:
@@ -113,42 +110,55 @@ class TaskResults:
     """All stages' results of one task."""
 
     name: str
-    texts: Texts  # that the outputs are of
+    texts: Texts
     levels: Levels
     outputs: StageResult[Outputs]  # on the profiling split
     test: StageResult[Outputs]  # on the test split
     latencies: StageResult[Latencies]
     plan: StageResult[Cascade]
-    linear: StageResult[LinearComparison]  # the last level beside a linear model, on the data set's own test split
+    linear: (
+        StageResult[LinearComparison] | None
+    )  # the last level beside a linear model, on the data set's own test split
     float32: tuple[StageResult[Outputs], ...] = ()  # both in float32, where `outputs` and `test` are in half precision
     arithmetic: str = ""  # a sentence on why the plan has its precision; empty where there was no choice
 
 
 def load_data(config: CascadeFlowConfig) -> list[TextData]:
     """Return one data set a task. Raises `InputError` for too few texts, and for two tasks of one name."""
-    loaded = [
-        pliant.training.texts.load(task.data, task.name, config.seed, task.limit, task.shares, task.columns)
-        for task in config.tasks
-    ]
+    for start in {level.start for task in config.tasks for level in config.levels_of(task)}:
+        pliant.training.loading.look(start, pliant.training.starts.pretrained)
+    loaded = [_load(config, task) for task in config.tasks]
     for data in loaded:  # before anything is trained
         tell(data.name, data.repeats)
         check_name("name of a task", data.name)  # a file's or a data set's name may have given it
-        if len(data.split.profiling) < pliant.cascade.plan.LEAST_TEXTS:
-            raise InputError(
-                f"texts of {data.name} to plan with",
-                len(data.split.profiling),
-                f"at least {pliant.cascade.plan.LEAST_TEXTS}",
-            )
+        if len(data.split.profiling) < LEAST_TEXTS:
+            raise InputError(f"texts of {data.name} to plan with", len(data.split.profiling), f"at least {LEAST_TEXTS}")
     wanted = "at least one task, each of its own name (NAME=ADDRESS)"
     check_distinct("tasks", [data.name for data in loaded], wanted)
-    for start in {level.start for task in config.tasks for level in config.levels_of(task)}:
-        pliant.training.loading.look(start, pliant.training.starts.pretrained)
     return loaded
+
+
+def _load(config: CascadeFlowConfig, task: TaskConfig) -> TextData:
+    """Return a task's data set, in the classes of a classifier that is not trained. Raises `InputError`."""
+    kept = {level.name: finished(level.start)[2] for level in config.levels_of(task) if not level.fine_tune}
+    if len(set(kept.values())) > 1:
+        raise InputError("levels", ", ".join(kept), "classifiers of the same classes in the same order")
+    classes = next(iter(kept.values()), ())
+    if task.data is not None:
+        data = pliant.training.texts.load(task.data, task.name, config.seed, task.limit, task.shares, task.columns)
+        return with_classes(data, classes) if kept else data
+    if len(kept) < len(config.levels_of(task)):
+        raise InputError("data", "left out", "given where a level is trained (fine_tune = false: none is)")
+    if task.unlabelled is None or task.name is None:
+        raise InputError("unlabelled or name", "left out", "given where data is left out")
+    texts = pliant.training.texts.load_texts(task.unlabelled, task.columns)[: task.limit]
+    divided = pliant.training.data.split(len(texts), config.seed, task.shares.test, task.shares.profiling)
+    return without_labels(task.name, texts, classes, divided)
 
 
 def load_unlabelled(task: TaskConfig, data: TextData) -> tuple[Text, ...]:
     """Return the task's texts without labels, but for those that the data set holds out. Raises `InputError`."""
-    if task.unlabelled is None:
+    if task.unlabelled is None or task.data is None:
         return ()
     texts = pliant.training.texts.load_texts(task.unlabelled, task.columns, data.second is not None)
     left = apart(texts, data)
@@ -167,6 +177,8 @@ def make_level(
 ) -> tuple[Classifier, Notes]:
     """Train one classifier; its curves are in the notes."""
     began = time.monotonic()
+    if not level.fine_tune:
+        return pliant.training.classifier.taken_over(level.classifier, level.name, data, level.start), {}
     if level.start == "scratch":  # a new vocabulary is made of the fit split alone
         texts = [text for pair in data.texts(data.split.fit) for text in pair if text is not None]
         start = pliant.training.starts.scratch(level.scratch, texts)
@@ -191,6 +203,8 @@ def make_lesson(
     classifier = large.load()
     texts = [*data.texts(data.split.fit), *unlabelled]
     labels = np.concatenate([data.labels[data.split.fit].astype(np.float64), np.full(len(unlabelled), np.nan)])
+    if data.classes:
+        labels[labels == UNKNOWN] = np.nan
     readings, runtime = readings_of(classifier, texts), CascadeRuntime({0: classifier}, config.device)
     notes: dict[str, Any] = {}
     try:
@@ -273,7 +287,23 @@ def make_outputs(
         outputs = pliant.profiling.cascade.outputs.run_all(
             artifacts, data, index, config.outputs, config.device, progress, digests
         )
+    if split == "test" and np.isnan(outputs.labels).all():
+        outputs = as_large(outputs)  # nobody knows more
     return outputs, {}
+
+
+def make_labelled(
+    data: TextData, outputs: StageResult[Outputs], labels: Sequence[tuple[int, int]], progress: Progress
+) -> tuple[Outputs, Notes]:
+    """Put the labels that people gave, by place, where the outputs on the profiling split have none."""
+    del data  # which names the stage
+    progress(0, 1)
+    known = outputs.load()
+    label_R = known.labels.copy()
+    for place, label in labels:
+        if np.isnan(label_R[place]):
+            label_R[place] = label
+    return replace(known, labels=label_R), {}
 
 
 def make_linear(data: TextData, test: StageResult[Outputs], progress: Progress) -> tuple[LinearComparison, Notes]:
@@ -392,11 +422,16 @@ def slowdown(half: Latencies, full: Latencies) -> float:
 
 
 def cost(half: Outputs, full: Outputs) -> float:
-    """Return how many answers fewer `half` gets right than `full`, as a share, of the level that loses most."""
+    """Return how many answers fewer `half` gets right than `full`, as a share, of the level that loses most.
+
+    Where labels are missing, right is what the large model says in full precision.
+    """
     tolerance, shares = tolerance_of(full), list[list[float]]()
+    if np.isnan(full.labels).any():
+        full = as_large(full)
     for outputs in (half, full):
         if outputs.classes:
-            right = [level.logits.argmax(1) == outputs.labels for level in outputs.levels]
+            right = [level.logits.argmax(1) == full.labels for level in outputs.levels]
         else:
             right = [np.abs(level.logits[:, 0] - outputs.labels) <= tolerance for level in outputs.levels]
         shares.append([float(right_R.mean()) for right_R in right])
@@ -468,7 +503,14 @@ OUTPUTS = Stage(
     code=(make_outputs, TextData),
     measured=True,
 )
-LESSONS = replace(OUTPUTS, task="lessons", bar="{data.name}: outputs of labelled texts, {split}", run="lessons-{split}")
+LABELLED = Stage(
+    "labels",
+    Outputs,
+    make_labelled,
+    lambda labels: {"labels": list(labels)},
+    "cascade/labelled-{data.name}",
+    "{data.name}: labels that were given",
+)
 LINEAR = Stage(
     "linear",
     LinearComparison,
@@ -498,19 +540,34 @@ PLAN = Stage(
 
 def run_task(run: Run, config: CascadeFlowConfig, task: TaskData) -> TaskResults:
     """Run every stage of one task."""
-    data, lessons = task.data, feedback.taught(config, task.data)
-    tell(f"labelled texts of {data.name}", lessons.repeats if lessons else None)
-    texts, fitted = Texts(data, lessons), feedback.training_data(data, lessons)
-    unlabelled = task.unlabelled if lessons is None else apart(task.unlabelled, lessons)
-    classifiers = {level.name: run(LEVEL, config, level, fitted) for level in task.levels}
-    levels = distilled(run, config, fitted, unlabelled, classifiers)
-    chosen, arithmetic = _in_best_precision(run, config, data, levels)
-    float32 = () if chosen is config else tuple(pool(run, config, texts, levels, split) for split in SPLITS)
-    outputs, test = (pool(run, chosen, texts, levels, split) for split in SPLITS)
-    linear = run(LINEAR, fitted, run(OUTPUTS, chosen, data, levels, "test"))
+    texts = feedback.texts_of(config, task.data, task.unlabelled)
+    data, held = texts.data, texts.held
+    tell(f"texts of {data.name} with those that were kept", held.repeats if held is not data else None)
+    classifiers = {level.name: run(LEVEL, config, level, data) for level in task.levels}
+    levels = distilled(run, config, data, texts.unlabelled, classifiers)
+    chosen, arithmetic = _in_best_precision(run, config, held, levels)
+    given = feedback.bought(held, task.labels)
+
+    def saved(config: CascadeFlowConfig) -> tuple[StageResult[Outputs], StageResult[Outputs]]:
+        outputs, test = (run(OUTPUTS, config, held, levels, split) for split in SPLITS)
+        return run(LABELLED, held, outputs, given) if given else outputs, test
+
+    float32 = () if chosen is config else saved(config)
+    outputs, test = saved(chosen)
+    labelled = bool(len(data.split.fit)) and data.labels[data.split.test].min() >= 0
+    linear = run(LINEAR, data, run(OUTPUTS, chosen, data, levels, "test")) if data.regression or labelled else None
     latencies = run(LATENCIES, chosen, data, levels)
     plan = run(PLAN, chosen, data, outputs, test, latencies)
     return TaskResults(data.name, texts, levels, outputs, test, latencies, plan, linear, float32, arithmetic)
+
+
+def questions(config: CascadeFlowConfig, result: TaskResults) -> Questions:
+    """Return the texts whose labels would make the task's cascade cheaper, in random order."""
+    plan, held = result.plan.load(), result.texts.held
+    wanted = pliant.cascade.plan.purchase(result.outputs.load(), result.latencies.load().levels, config.plan, plan)
+    rows = np.random.default_rng(config.seed).permutation(wanted.rows)
+    texts = tuple(held.texts(held.split.profiling[rows]))
+    return Questions(plan.task, plan.classes, texts, f"{plan.task}: {wanted.sentence}.")
 
 
 def distilled(
@@ -527,15 +584,6 @@ def distilled(
     for layers in lesson.load().layers:
         levels[f"exit{layers}"] = run(EXIT_STAGE, config, data, large, lesson, layers)
     return {**levels, **classifiers}
-
-
-def pool(run: Run, config: CascadeFlowConfig, texts: Texts, levels: Levels, split: str) -> StageResult[Outputs]:
-    """Return the outputs on a split, with those on labelled texts where there are any."""
-    old = run(OUTPUTS, config, texts.data, levels, split)
-    if texts.lessons is None:
-        return old
-    new = run(LESSONS, config, texts.lessons, levels, split)
-    return run(feedback.POOL, config, texts.data.name, split, old, new)
 
 
 def _in_best_precision(

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from pliant.cascade.artifact import CLASSIFIER, Candidate, Cascade, LevelProfile, Outputs, Resumed
 from pliant.cascade.calibrate import calibration_error, error_of, fit_spread, temperature
 from pliant.cascade.certify import clopper_pearson
-from pliant.cascade.evaluate import EvaluationData, evaluate, shuffled, subset, with_figures
+from pliant.cascade.evaluate import EvaluationData, as_large, evaluate, level_step, shuffled, subset, with_figures
 from pliant.cascade.route import answers, confidence, softmax
-from pliant.cascade.search import Promise, Proposal, SearchConfig, cheapest, propose, prove
+from pliant.cascade.search import Promise, Proposal, SearchConfig, cheapest, propose, prove, wanted
 from pliant.cascade.tabi import TabiConfig, single, single_levels, tabi, voting
 from pliant.errors import InputError
 from pliant.latency import LatencyTable
@@ -82,35 +82,31 @@ class Measured:
 def make(outputs: Outputs, measured: Sequence[Measured], config: PlanConfig, pair: bool, device: str) -> Cascade:
     """Return the planned cascade. Its accuracies on a test split come later (`evaluate.with_test_accuracy`).
 
-    `measured`: of each level; `pair`: whether an input is two texts; `device`: the device class. Raises `InputError` for
-    fewer than 40 texts, and without labels for what needs them.
+    `measured`: of each level; `pair`: whether an input is two texts; `device`: the device class. Where labels are missing
+    (NaN), accuracies are shares of the large model's answers, and so is the target. Raises `InputError` for fewer than 40
+    texts, and for a regression without labels.
     """
-    first, second = split_rows(len(outputs.labels), config)
-    tuning, proving = subset(outputs, first), subset(outputs, second)
+    halves, levels = _halves(outputs, measured, config)
     known = not np.isnan(outputs.labels).any()
-    if not known and (config.target is not None or not outputs.classes):
-        raise InputError("labels", "missing", "known for a target of accuracy, and for a regression")
-    tolerance = tolerance_of(tuning)
-    levels = calibrated(tuning, proving, tolerance, measured)
-    halves = EvaluationData(tuning, levels, tolerance), EvaluationData(proving, levels, tolerance)
+    judging = halves[1] if not np.isnan(halves[1].outputs.labels).any() else _agreeing(halves[1])
+    kind = "right" if config.target is not None else "agree" if np.isnan(halves[1].outputs.labels).all() else "drop"
     target = config.target or max(0.0, levels[-1].accuracy - config.drop)
-    kind = "right" if config.target is not None else "agree" if np.isnan(proving.labels).all() else "drop"
     candidates = _ours(halves, kind, config)
     if known:
-        whole = EvaluationData(outputs, levels, tolerance)
+        whole = EvaluationData(outputs, levels, halves[0].tolerance)
         published = tabi(whole, target, config.tabi)
         # The published candidate, if one meets the target, every level alone, and all levels together.
         candidates += [*([published] if published else []), single(whole, target), *single_levels(whole), voting(whole)]
     elif len(candidates[0].levels) > 1:
-        candidates.append(_alone(halves[1], f"only {levels[-1].name}"))
+        candidates.append(_alone(judging, f"only {levels[-1].name}"))
     return Cascade(
         task=outputs.task,
         classes=outputs.classes,
         pair=pair,
-        tolerance=tolerance,
+        tolerance=halves[0].tolerance,
         device=device,
         levels=levels,
-        candidates=tuple(_judged(candidates, halves[1], config.confidence if known else None)),
+        candidates=tuple(_judged(candidates, judging, config.confidence if known else None)),
         target=target,
         confidence=config.confidence,
         test_accuracy={},
@@ -119,6 +115,66 @@ def make(outputs: Outputs, measured: Sequence[Measured], config: PlanConfig, pai
         promise=kind,
         amount=config.drop if config.target is None else config.target,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Purchase:
+    """The texts whose labels would make a cascade cheaper, and a sentence on what they buy. `rows`: of the outputs."""
+
+    rows: NDArray[np.int64]
+    sentence: str
+
+
+def purchase(outputs: Outputs, measured: Sequence[Measured], config: PlanConfig, cascade: Cascade) -> Purchase:
+    """Return the labels that a cascade which was planned with these outputs lacks: none where all are known."""
+    _, second = split_rows(len(outputs.labels), config)
+    lacking = np.isnan(outputs.labels[second])
+    if config.target is not None:  # proven on the first texts, up to the first without a label
+        first = lacking & (np.arange(len(second)) < config.labels)
+        sentence = f"the labels of {first.sum()} texts, drawn at random, may prove an accuracy of {config.target:g}"
+        return Purchase(second[first], sentence)
+    nothing = Purchase(second[:0], "")
+    if not lacking.any():
+        return nothing
+    halves, levels = _halves(outputs, measured, config)
+    promise = Promise("drop", config.drop, config.confidence, config.horizon, config.labels)
+    proposals, large = propose(halves[0], config.search), level_step(halves[1], len(levels) - 1)
+    proposal = cheapest(proposals, promise, 1.0, len(second))
+    if proposal is None:
+        return nothing
+    wanted_R, seconds = wanted(proposal, halves[1], promise)
+    before, after = (each / float(large.seconds_R.mean()) for each in (cascade.candidates[0].seconds, seconds))
+    if after >= before:
+        return nothing
+    return Purchase(
+        second[wanted_R],
+        f"the labels of {wanted_R.sum()} texts, on which its levels differ, are expected to bring the mean time of an "
+        f"answer from {before:.2f} to {after:.2f} of {levels[-1].name}'s",
+    )
+
+
+def _halves(
+    outputs: Outputs, measured: Sequence[Measured], config: PlanConfig
+) -> tuple[tuple[EvaluationData, EvaluationData], tuple[LevelProfile, ...]]:
+    """Return the texts to tune with and those to prove with, and the calibrated levels. Raises as `make`."""
+    if not outputs.classes and np.isnan(outputs.labels).any():
+        raise InputError("labels", "missing", "known for a regression")
+    first, second = split_rows(len(outputs.labels), config)
+    tuning, proving = subset(outputs, first), subset(outputs, second)
+    if (
+        config.target is not None
+    ):  # on a random sample: the first texts, whatever their answers, up to one without label
+        unknown_R = np.isnan(proving.labels)
+        proving = subset(proving, np.arange(int(unknown_R.argmax()) if unknown_R.any() else len(unknown_R)))
+        if len(proving.labels) < LEAST_TEXTS:  # nothing is proven by these, but all that is said is of some texts
+            proving = replace(subset(outputs, second), labels=np.full(len(second), np.nan))
+    tolerance = tolerance_of(tuning)
+    levels = calibrated(tuning, proving, tolerance, measured)
+    return (EvaluationData(tuning, levels, tolerance), EvaluationData(proving, levels, tolerance)), levels
+
+
+def _agreeing(data: EvaluationData) -> EvaluationData:
+    return replace(data, outputs=as_large(data.outputs))
 
 
 def _judged(candidates: Sequence[Candidate], proving: EvaluationData, confidence: float | None) -> list[Candidate]:
@@ -159,8 +215,10 @@ def calibrated(
     Without labels, confidences are calibrated to be those of the large model's answers, and its own stay as they are;
     errors and accuracies are then of agreement with it.
     """
-    blind = _is_blind(tuning)
-    tuning, proving = _labelled(tuning), _labelled(proving)
+    known_R = ~np.isnan(tuning.labels)
+    blind = int(known_R.sum()) < LEAST_TEXTS / 2
+    tuning = as_large(tuning) if blind else subset(tuning, np.flatnonzero(known_R))
+    proving = as_large(proving) if np.isnan(proving.labels).any() else proving
     levels = []
     for number, (name, each) in enumerate(zip(tuning.names, measured, strict=True)):
         level = LevelProfile(
@@ -180,18 +238,6 @@ def calibrated(
             before = calibration_error(softmax(held.logits, 1.0), proving.labels.astype(np.int64))
         levels.append(replace(level, accuracy=float(correct_R.mean()), error_before=before, error=error))
     return tuple(levels)
-
-
-def _labelled(outputs: Outputs) -> Outputs:
-    """Return the outputs of the texts whose labels are known or, where these are too few, with the large model's answers."""
-    if not _is_blind(outputs):
-        return subset(outputs, np.flatnonzero(~np.isnan(outputs.labels)))
-    return replace(outputs, labels=outputs.levels[-1].logits.argmax(axis=1).astype(np.float64))
-
-
-def _is_blind(outputs: Outputs) -> bool:
-    """Whether too few labels are known to calibrate with."""
-    return bool((~np.isnan(outputs.labels)).sum() < LEAST_TEXTS / 2)
 
 
 def _ours(halves: tuple[EvaluationData, EvaluationData], kind: str, config: PlanConfig) -> list[Candidate]:
@@ -216,7 +262,10 @@ def planned(
 ) -> Candidate:
     """Return the candidate that keeps a promise, or the large model alone. `halves`: to tune and to prove with."""
     tuning, proving = halves
-    large = evaluate(_alone(tuning), tuning).accuracy
+    if promise.kind == "right" and np.isnan(proving.outputs.labels).any():
+        return replace(_alone(proving), agreement=1.0)
+    known = not np.isnan(tuning.outputs.labels).any()
+    large = evaluate(_alone(tuning), tuning).accuracy if known else 1.0
     proposal = cheapest(proposals, promise, large, len(proving.outputs.labels))
     proven = None if proposal is None else prove(proposal, proving, promise)
     if proven is None:

@@ -5,7 +5,7 @@ answer, and the thresholds are ordered by how many answers it expects to be over
 that order, from the safest on, up to the first that fails (pliant/cascade/certify.py). "agree": on at most a share of the
 texts the answers differ from the large model's, for which no label is needed. "drop": at most so much accuracy is lost
 against the large model; labels are needed where the two differ, and are counted as they are looked at. "right": an accuracy
-is reached, which needs all labels.
+is reached, which needs the labels of all texts that it is proven on.
 
 Answers do not depend on thresholds, so every level is read once and a path is evaluated at all its thresholds together.
 
@@ -163,14 +163,72 @@ def cheapest(proposals: Sequence[Proposal], promise: Promise, large: float, text
 
 
 def prove(proposal: Proposal, data: EvaluationData, promise: Promise) -> Proven | None:
-    """Return the cheapest candidate before the first thresholds that fail on these texts; None if it saves nothing."""
-    path, labels, large = (
-        proposal.candidate.levels,
-        data.outputs.labels,
-        level_step(data, proposal.candidate.levels[-1]),
-    )
+    """Return the cheapest candidate before the first thresholds that fail on these texts; None if it saves nothing.
+
+    Where the answers differ and no label is known, or more would be looked at than the promise allows, accuracy counts as
+    lost: with no label at all, a drop is proven by the large model's answers alone.
+    """
+    points = _points(proposal, data)
+    known_R, looked_R, best = ~np.isnan(data.outputs.labels), np.zeros(len(data.outputs.labels), dtype=np.bool_), None
+    for point, as_large_R in enumerate(points.as_large_PR):
+        wanted_R = looked_R | (_wanted(promise, ~as_large_R) & known_R)
+        if promise.kind != "drop" or wanted_R.sum() <= promise.labels:
+            looked_R = wanted_R
+        difference_R = _difference(promise, points, point, looked_R)
+        if _bound(difference_R, np.square(difference_R), promise) < _least(promise):
+            break
+        if points.cheaper(point, best):
+            best = point
+    if best is None:
+        return None
+    gates = zip(proposal.candidate.gates, proposal.threshold_PG[best], strict=True)
+    candidate = replace(proposal.candidate, gates=tuple(replace(gate, threshold=float(at)) for gate, at in gates))
+    apart = float(1 - points.as_large_PR[best].mean())
+    agreement = 1 + float(lower_bounds(-apart, apart, len(known_R), promise.confidence))
+    return Proven(candidate, max(0.0, agreement), int(looked_R.sum()))
+
+
+def wanted(proposal: Proposal, data: EvaluationData, promise: Promise) -> tuple[Bools, float]:
+    """Return the texts [R] whose labels a drop still lacks, and the mean seconds of a request that they are expected to buy.
+
+    Of the answers that differ where no label is known, half are expected to be lost.
+    """
+    points = _points(proposal, data)
+    known_R, looked_R, best = ~np.isnan(data.outputs.labels), np.zeros(len(data.outputs.labels), dtype=np.bool_), None
+    lacking_R, seconds = np.zeros_like(looked_R), float(points.large.seconds_R.mean())
+    for point, as_large_R in enumerate(points.as_large_PR):
+        looked_R = looked_R | ~as_large_R
+        if looked_R.sum() > promise.labels:
+            break
+        difference_R, unknown_R = _difference(promise, points, point, looked_R & known_R), ~as_large_R & ~known_R
+        square_R = np.where(unknown_R, LOST, np.square(difference_R))
+        if _bound(np.where(unknown_R, -LOST, difference_R), square_R, promise) < _least(promise):
+            break
+        if points.cheaper(point, best):
+            best, lacking_R, seconds = point, looked_R & ~known_R, float(points.seconds_P[point])
+    return lacking_R, seconds
+
+
+@dataclass(frozen=True, slots=True)
+class _Points:
+    """What a proposal does on some texts at each of its thresholds. `large`: what the large model alone does."""
+
+    as_large_PR: Bools
+    right_PR: Bools
+    seconds_P: Floats
+    large: Step
+
+    def cheaper(self, point: int, than: int | None) -> bool:
+        """Whether a point takes less than the large model alone, and than another point."""
+        most = self.large.seconds_R.mean() if than is None else self.seconds_P[than]
+        return bool(self.seconds_P[point] < most)
+
+
+def _points(proposal: Proposal, data: EvaluationData) -> _Points:
+    path = proposal.candidate.levels
+    large = level_step(data, path[-1])
     steps = [level_step(data, level, path[:place]) for place, level in enumerate(path)]
-    answers = [step.answer_RK for step in steps]
+    answers, seconds = [step.answer_RK for step in steps], [step.seconds_R for step in steps]
     score_GR = [
         overturned(
             gate, features(answers[: place + 1], steps[place].length_R, gate.rates, data.regression, data.tolerance)
@@ -178,32 +236,18 @@ def prove(proposal: Proposal, data: EvaluationData, promise: Promise) -> Proven 
         for place, gate in enumerate(proposal.candidate.gates)
     ]
     as_large_SR = [same(answer_RK, large.answer_RK, data.regression, data.tolerance) for answer_RK in answers]
-    as_large_PR, seconds_P = frontier.applied(
-        as_large_SR, [step.seconds_R for step in steps], score_GR, proposal.threshold_PG
-    )
-    right_PR, _ = frontier.applied(
-        [s.correct_R for s in steps], [s.seconds_R for s in steps], score_GR, proposal.threshold_PG
-    )
-    looked_R, best = np.zeros(len(labels), dtype=np.bool_), None
-    for point, as_large_R in enumerate(as_large_PR):
-        wanted_R = looked_R | _wanted(promise, ~as_large_R)
-        if np.isnan(labels[wanted_R]).any() or (promise.kind == "drop" and wanted_R.sum() > promise.labels):
-            break
-        looked_R = wanted_R
-        difference_R = _difference(promise, right_PR[point], large.correct_R, as_large_R)
-        mean, square = float(difference_R.mean()), float(np.square(difference_R).mean())
-        least = 0.0 if promise.kind == "right" else -promise.amount
-        if lower_bounds(mean, square, len(labels), promise.confidence, promise.horizon) < least:
-            break
-        if seconds_P[point] < large.seconds_R.mean() and (best is None or seconds_P[point] < seconds_P[best]):
-            best = point
-    if best is None:
-        return None
-    gates = zip(proposal.candidate.gates, proposal.threshold_PG[best], strict=True)
-    candidate = replace(proposal.candidate, gates=tuple(replace(gate, threshold=float(at)) for gate, at in gates))
-    apart = float(1 - as_large_PR[best].mean())
-    agreement = 1 + float(lower_bounds(-apart, apart, len(labels), promise.confidence))
-    return Proven(candidate, max(0.0, agreement), int(looked_R.sum()))
+    as_large_PR, seconds_P = frontier.applied(as_large_SR, seconds, score_GR, proposal.threshold_PG)
+    right_PR, _ = frontier.applied([step.correct_R for step in steps], seconds, score_GR, proposal.threshold_PG)
+    return _Points(as_large_PR, right_PR, seconds_P, large)
+
+
+def _bound(difference_R: Floats, square_R: Floats, promise: Promise) -> float:
+    mean, square = float(difference_R.mean()), float(square_R.mean())
+    return float(lower_bounds(mean, square, len(difference_R), promise.confidence, promise.horizon))
+
+
+def _least(promise: Promise) -> float:
+    return 0.0 if promise.kind == "right" else -promise.amount
 
 
 def _wanted(promise: Promise, apart_R: Bools) -> Bools:
@@ -213,13 +257,14 @@ def _wanted(promise: Promise, apart_R: Bools) -> Bools:
     return apart_R if promise.kind == "drop" else np.ones_like(apart_R)
 
 
-def _difference(promise: Promise, right_R: Bools, large_R: Bools, as_large_R: Bools) -> Floats:
-    """Return [R], what a text adds to the mean that is to be bounded."""
+def _difference(promise: Promise, points: _Points, point: int, looked_R: Bools) -> Floats:
+    """Return [R], what a text adds to the mean that is to be bounded. `looked_R`: whether its label may be used."""
+    right_R, as_large_R = points.right_PR[point].astype(np.float64), points.as_large_PR[point]
     if promise.kind == "agree":
         return np.asarray(as_large_R, dtype=np.float64) - 1
     if promise.kind == "drop":
-        return np.where(as_large_R, 0.0, right_R.astype(np.float64) - large_R)
-    return np.asarray(right_R, dtype=np.float64) - promise.amount
+        return np.where(as_large_R, 0.0, np.where(looked_R, right_R - points.large.correct_R, -1.0))
+    return np.asarray(right_R - promise.amount)
 
 
 def _rates(chosen_R: NDArray[np.int64], apart_R: Bools, classes: int) -> tuple[float, ...]:

@@ -106,6 +106,8 @@ def run_all(
         else:
             whole.append(LevelOutputs(*run[number].outputs(texts)))
     labels, names = data.labels[index].astype(np.float64), tuple(level.name for level in levels)
+    if data.classes:
+        labels[labels < 0] = np.nan  # of nobody
     precision = config.execution.precision
     return Outputs(
         *(

@@ -32,11 +32,7 @@ AFTER = [
 ]
 ALWAYS = ["things: gate", "publish"]
 
-POOLED = [
-    f"things: {what}, {split}"
-    for split in ("profiling", "test")
-    for what in ("outputs of labelled texts", "old and labelled texts")
-]
+LEARNT = [f"things: outputs, {split}" for split in ("profiling", "test")]
 
 pytestmark = [pytest.mark.slow, pytest.mark.parametrize("world", ["cascade"], indirect=True)]
 
@@ -134,15 +130,16 @@ def test_half_precision_is_served_where_it_is_named_and_tolerated_and_can_be_pro
 
 
 @pytest.fixture(scope="module")
-def outcomes(world) -> dict[str, str]:
-    return {"outcomes": str(write_outcomes(world.folder / "outcomes", changed_rows(400)))}
+def outcomes(world) -> dict[str, Any]:
+    path = write_outcomes(world.folder / "outcomes", changed_rows(400))
+    return {"feedback": {"outcomes": str(path)}, "learn": {"rows": 200}}
 
 
 @pytest.fixture(scope="module")
 def taught(world, outcomes) -> tuple[dict[str, Any], list[str]]:
     """The run that learns from labels for the first time."""
     world.runs.unchanged()
-    return world.runs(feedback=outcomes)
+    return world.runs(**outcomes)
 
 
 def champion():
@@ -151,7 +148,7 @@ def champion():
 
 def test_labels_plan_anew_and_train_no_level(taught):
     released, stages = taught
-    assert stages == [*POOLED, "things: plan", *ALWAYS]
+    assert stages == [*LEARNT, "things: plan", *ALWAYS]
     assert released["promoted"] and released["new"] == (TASK,)
     assert "the champion promises" in released["reason"], "and does not keep it, now that labels mean something else"
     now, test = champion(), outputs_on_test(champion(), FolderStore(settings.read().store))
@@ -163,7 +160,7 @@ def test_labels_plan_anew_and_train_no_level(taught):
 
 def test_unchanged_labels_run_nothing_a_second_time(taught, run, outcomes):
     before = versions("cascade")
-    released, stages = run(feedback=outcomes)
+    released, stages = run(**outcomes)
     assert (stages, released["new"], versions("cascade")) == (ALWAYS, (), before)
 
 
@@ -174,12 +171,12 @@ def test_labels_without_texts_are_shown_with_what_is_promised(taught):
     assert shown is not None and '"labels": 400' in str(shown.data) and "promised" in str(shown.data)
 
 
-def test_a_champion_with_other_levels_is_run_on_the_texts_of_the_challenger(taught, run, place):
+def test_a_champion_with_other_levels_is_run_on_the_texts_of_the_challenger(taught, run, outcomes, place):
     """Its outputs on the old texts are there; on the new labels it is run."""
     more = write_outcomes(place / "more", changed_rows(400, seed=9))
     small, large = setting(Path())["levels"]
     changed = [small, {**large, "classifier": {**large["classifier"], "seed": 1}}]
-    released, stages = run(feedback={"outcomes": str(more)}, levels=changed)
+    released, stages = run(**outcomes | {"feedback": {"outcomes": str(more)}}, levels=changed)
     latest = stages[stages.index("things: plan") + 1 :]
-    assert latest == [*POOLED[2:], *ALWAYS]
+    assert latest == [LEARNT[1], *ALWAYS]
     assert "promises" not in released["reason"], released["reason"]

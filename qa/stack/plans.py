@@ -128,7 +128,7 @@ def cascade(home: Path) -> Plan:
             Mix(f"cascade: miscalibration, {100 // FLIPPED}% of the labels are others", wrong),
         ),
         rate=20.0,
-        parameters={"cascade": {"overrides": {**CASCADE, "feedback": feedback}}},
+        parameters={"cascade": {"overrides": {**CASCADE, "feedback": feedback, "learn": {"rows": 200}}}},
         service=LEARNS,
     )
 

@@ -14,7 +14,6 @@ from typing import Any
 from pliant.flows.bins import config as bins_config
 from pliant.flows.bins import stages as bins_stages
 from pliant.flows.cascade import config as cascade_config
-from pliant.flows.cascade import feedback
 from pliant.flows.cascade import stages as cascade_stages
 from pliant.flows.champions import Champion
 from pliant.flows.packing import config as packing_config
@@ -71,7 +70,7 @@ def cascade(folder: Path, run: Run, **changes: Any) -> None:
     run(cascade_stages.LINEAR, data, test)
     latencies = run(cascade_stages.LATENCIES, config, data, levels)
     run(cascade_stages.PLAN, config, data, outputs, test, latencies)
-    run(feedback.POOL, config, data.name, "test", outputs, test)
+    run(cascade_stages.LABELLED, data, outputs, ((0, 1),))
 
 
 def bins(folder: Path, run: Run, **changes: Any) -> None:

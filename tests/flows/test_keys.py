@@ -66,7 +66,7 @@ def test_every_stage_is_tried_here(stages):
         if isinstance(value, Stage)
     }
     untried = {task for identity, task in known.items() if identity not in {id(each.stage) for each in stages}}
-    assert untried == {"lessons", "generator"}, "those that differ from another in nothing that a key holds"
+    assert untried == {"generator"}, "which differs from another in nothing that a key holds"
 
 
 def test_a_change_of_any_module_that_makes_a_result_changes_its_key(stages, changed):

@@ -83,7 +83,7 @@ def test_equal_settings_give_equal_keys_and_no_two_stages_share_one(system, befo
         ("cascade", {"distil": {"hidden": 16}}, {"bag-things", "exit1-things"}),
         ("cascade", {"latency": {"batches": [1, 4]}}, {"latencies-things"}),
         ("cascade", {"plan": {"drop": 0.02}}, {"plan-things"}),
-        ("cascade", {"learn": {"rows": 150}}, {"pooled-things-test"}),
+        ("cascade", {"learn": {"rows": 150}}, set()),  # which texts are taken, their fingerprint says
         ("cascade", {"reference": {"seconds": 9.0}}, set()),
         ("bins", {"edges": {"most": 2}}, {"plan-things"}),
         ("bins", {"edges": {"least": 50}}, {"lengths-things", "plan-things"}),

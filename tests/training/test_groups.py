@@ -14,7 +14,7 @@ from pliant.cascade.tabi import TabiConfig
 from pliant.errors import InputError
 from pliant.training import data, groups
 from pliant.training.groups import Repeats, Split, separate
-from pliant.training.text_data import assemble, with_fit
+from pliant.training.text_data import assemble, with_rows
 from tests.fixtures.cascade.scenarios import outputs, tables
 
 CLASSES = ("a", "b", "c")
@@ -94,10 +94,8 @@ def test_what_repeats_is_told():
 def test_rows_that_are_added_to_train_on_are_none_that_are_held_out():
     texts, label_R = [f"text {number}" for number in range(20)], np.arange(20) % 2
     own = assemble("own", texts, None, label_R, ("a", "b"), data.split(20, 0))
-    rows = np.arange(20)
-    more = assemble(
-        "more", [text.upper() for text in texts], None, label_R, ("a", "b"), Split(rows, rows[:0], rows[:0])
-    )
-    joined = with_fit(own, more)
+    rows = [(text.upper(), None, float(label)) for text, label in zip(texts, label_R, strict=True)]
+    old, brought = own.split, ("test", "profiling")
+    joined = with_rows(own, rows, lambda new: replace(old, fit=np.concatenate([old.fit, new]), brought=brought))
     assert parts(joined.split)[1:] == parts(own.split)[1:]
     assert len(joined.split.fit) == 2 * len(own.split.fit)

@@ -13,7 +13,7 @@ from pliant.training import texts
 from pliant.training.linear import LinearComparison, compare_pictures, compare_texts
 from pliant.training.text_data import TextData
 
-CLOSE = LinearComparison("TF-IDF", "accuracy", 0.7, 0.8, 0.1, 0.06, 300, 100)
+CLOSE = LinearComparison("TF-IDF", "accuracy", 0.7, 0.8, 0.1, 0.06, 300, 100, 0.5)
 
 
 @pytest.fixture(scope="module")

@@ -11,17 +11,16 @@ import torch
 
 from pliant.cascade.artifact import BAG, CLASSIFIER, EXIT, Bag, Exit
 from pliant.cascade.bag import BagModel
-from pliant.flows.cascade.config import read
+from pliant.flows.cascade.config import LearnConfig, read
+from pliant.flows.cascade.feedback import texts_of
 from pliant.flows.cascade.stages import (
     LESSON,
-    TaskData,
     distilled,
     load_data,
     load_unlabelled,
     make_lesson,
     measure,
     readings_of,
-    run_task,
 )
 from pliant.flows.feedback import FeedbackConfig
 from pliant.flows.stage import StageResult
@@ -147,23 +146,13 @@ def test_texts_without_labels_change_what_is_learnt_and_held_out_ones_are_left_o
     assert lessons[0].data != lessons[1].data
 
 
-def test_labelled_texts_that_plan_or_judge_are_not_distilled_from(config, data, tmp_path):
+def test_kept_texts_that_plan_or_judge_are_not_distilled_from(config, data, tmp_path):
     """A bag that learnt the large model's answers to them would agree more often on them than on new texts."""
     rows = changed_rows(80)
     outcomes = write_outcomes(tmp_path / "outcomes", rows)
-    config = replace(config, feedback=FeedbackConfig(str(outcomes)))
-    given = []
-
-    def run(stage, *args):
-        if stage is LESSON:
-            given.extend(args[2])
-            raise StopIteration
-        return StageResult(stage.kind, None, stage.task, "sha256:x")
-
-    sent = tuple((text, None) for text, _ in rows)
-    with pytest.raises(StopIteration):
-        run_task(run, config, TaskData(config.levels, data, "", (*sent, *MORE)))
-    assert tuple(given) == MORE
+    config = replace(config, feedback=FeedbackConfig(str(outcomes)), learn=LearnConfig(rows=40))
+    texts = texts_of(config, data, MORE)
+    assert texts.unlabelled == MORE and len(texts.held.split.profiling) >= 40
 
 
 def test_every_level_is_measured_alone_and_behind_the_exits_before_it_on_the_same_layers(config):

@@ -1,28 +1,25 @@
-"""Labelled answers as rows of a data set, and the keys of what is made of them."""
+"""What further texts are for: to train, to distil, to plan and to judge with; and labels that people gave."""
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from pliant.cascade.artifact import Outputs
+from pliant.errors import InputError
 from pliant.flows.cascade.config import LearnConfig, read
-from pliant.flows.cascade.feedback import label_rows, make_pool, rows_of, taught, training_data
-from pliant.flows.cascade.stages import LEVEL, OUTPUTS, load_data
-from pliant.flows.feedback import FeedbackConfig, part_of_input
-from pliant.flows.stage import StageResult
-from pliant.models.artifact import Classifier
-from pliant.outcomes.files import LABELS
-from pliant.progress import silent
-from pliant.registry.store import FolderStore
-from tests.fixtures.cascade.lessons import TENANTS, changed_rows, lesson, record, write_outcomes
-from tests.fixtures.cascade.tiny import setting, some_outputs, write_texts
-
-LEVELS = {name: StageResult(Classifier, None, f"cascade/{name}", f"sha256:{name}") for name in ("small", "large")}
-LEARN = LearnConfig()
+from pliant.flows.cascade.feedback import PLANNED, bought, label_rows, planned_without_labels, texts_of
+from pliant.flows.cascade.stages import LEVEL, load_data
+from pliant.flows.feedback import DAY, FeedbackConfig, part_of_input
+from pliant.labelling import Label
+from pliant.outcomes.files import LABELS, read_inputs
+from pliant.serving.loop.outcome_store import Inputs
+from pliant.training.text_data import UNKNOWN
+from tests.fixtures.cascade.lessons import TENANTS, changed_rows, record, write_outcomes
+from tests.fixtures.cascade.tiny import setting, write_texts
 
 
 @pytest.fixture(scope="module")
@@ -38,113 +35,145 @@ def data(folder):
     return load_data(read(overrides=setting(folder)))[0]
 
 
-def lessons(count: int = 100):
-    return [lesson(number, [text], label) for number, (text, label) in enumerate(changed_rows(count))]
+@pytest.fixture
+def config(folder, tmp_path):
+    """Of what a service leaves in `tmp_path`."""
+    return replace(read(overrides=setting(folder)), feedback=FeedbackConfig(str(tmp_path)), learn=LearnConfig(rows=60))
 
 
-def test_lessons_plan_and_judge_and_train_only_where_a_setting_says_so(data):
-    plain, learnt = rows_of(lessons(), data, LEARN), rows_of(lessons(), data, LearnConfig(levels=True))
-    parts = [part_of_input(each.input) for each in lessons()]
-    assert [len(plain.split.fit), len(plain.split.test)] == [0, parts.count("test")]
-    assert len(plain.split.profiling) == 100 - parts.count("test")
-    assert [len(rows) for rows in (learnt.split.fit, learnt.split.profiling, learnt.split.test)] == [
-        parts.count(part) for part in ("fit", "profiling", "test")
-    ]
-    for rows in (plain, learnt):
-        assert rows.first == tuple(text for text, _ in changed_rows(100))
-        assert [data.classes[label] for label in rows.labels] == [label for _, label in changed_rows(100)]
+def held(texts, part):
+    """The texts of a part of what is held out, with their labels."""
+    rows = getattr(texts.held.split, part)
+    return {(texts.held.first[row], int(texts.held.labels[row])) for row in rows}
 
 
-def test_a_text_is_in_one_split_only_however_often_it_was_sent(data):
-    twice = [lesson(number, [text], label) for number, (text, label) in enumerate(changed_rows(60) * 2)]
-    rows = rows_of(twice, data, LEARN)
-    planning, test = ({rows.first[row] for row in part} for part in (rows.split.profiling, rows.split.test))
-    assert not planning & test
+def parts_of(folder):
+    """Text -> part, of all that is kept."""
+    return {json.loads(each.content)[0]: part_of_input(each) for each in read_inputs(folder)}
 
 
-def test_a_text_counts_once_to_plan_and_judge_with_and_not_at_all_where_it_is_trained_on(data):
+def test_enough_labelled_texts_plan_and_judge_alone_and_train_only_where_a_setting_says_so(config, data, tmp_path):
+    rows = changed_rows(200)
+    parts = parts_of(write_outcomes(tmp_path, rows))
+    known = {(text, data.classes.index(label)) for text, label in rows}
+    plain, learnt = (
+        texts_of(replace(config, learn=LearnConfig(rows=60, levels=levels)), data) for levels in (False, True)
+    )
+    assert plain.data is data and plain.unlabelled == learnt.unlabelled == ()
+    assert held(plain, "test") == {each for each in known if parts[each[0]] == "test"} == held(learnt, "test")
+    assert held(plain, "profiling") == {each for each in known if parts[each[0]] != "test"}
+    assert (
+        held(learnt, "profiling") == {each for each in known if parts[each[0]] == "profiling"}
+        or len({text for text, part in parts.items() if part == "profiling"}) < 60
+    )
+    trained = {learnt.data.first[row] for row in learnt.data.split.fit[len(data.split.fit) :]}
+    assert trained == {text for text, part in parts.items() if part == "fit"}
+    for part in ("profiling", "test"):
+        assert np.array_equal(getattr(learnt.data.split, part), getattr(data.split, part))
+
+
+def test_too_few_of_them_join_the_texts_of_the_data_set(config, data, tmp_path):
+    write_outcomes(tmp_path, changed_rows(48))
+    texts = texts_of(replace(config, learn=LearnConfig(rows=1000)), data)
+    for part in ("profiling", "test"):
+        own = {(data.first[row], int(data.labels[row])) for row in getattr(data.split, part)}
+        assert own < held(texts, part)
+    assert (
+        len(held(texts, "profiling")) + len(held(texts, "test"))
+        == len(data.split.profiling) + len(data.split.test) + 48
+    )
+
+
+def test_texts_without_labels_are_distilled_from_or_planned_with_and_train_no_classifier(config, data, tmp_path):
+    parts = parts_of(write_outcomes(tmp_path, [(text, None) for text, _ in changed_rows(300)]))
+    texts = texts_of(config, data, (("an apple of the file", None),))
+    assert texts.data is data
+    assert set(texts.unlabelled) == {("an apple of the file", None)} | {
+        (text, None) for text, part in parts.items() if part == "fit"
+    }
+    assert held(texts, "profiling") == {(text, UNKNOWN) for text, part in parts.items() if part != "fit"}
+    assert held(texts, "test") == {(data.first[row], int(data.labels[row])) for row in data.split.test}
+    few = texts_of(replace(config, learn=LearnConfig(rows=1000)), data)
+    assert few.held is data and len(few.unlabelled) == len(parts)
+
+
+def test_the_key_of_a_classifier_follows_from_no_text_that_is_not_trained_on(config, data, tmp_path):
+    level = config.levels_of(config.tasks[0])[0]
+    before = LEVEL.key(config, level, data)
+    write_outcomes(tmp_path, changed_rows(200))
+    assert LEVEL.key(config, level, texts_of(config, data).data) == before
+    learning = replace(config, learn=LearnConfig(rows=60, levels=True))
+    assert LEVEL.key(config, level, texts_of(learning, data).data) != before
+
+
+def test_a_text_counts_once_and_none_that_the_data_set_has(config, data, tmp_path):
     """One text that was sent and labelled many times once proved a promise by itself."""
-    trained = [data.first[row].upper() for row in data.split.fit[:20]]
-    sent = [*lessons(60), *lessons(60)] + [lesson(1000 + n, [text], "tree") for n, text in enumerate(trained)]
-    split = rows_of(sent, data, LEARN).split
-    assert len(split.profiling) + len(split.test) == len({text for text, _ in changed_rows(60)})
+    rows = changed_rows(100)
+    own = [(data.first[row].upper(), "tree") for row in (*data.split.fit[:20], *data.split.test[:5])]
+    write_outcomes(tmp_path, [*rows, *((text.upper(), label) for text, label in rows), *own])
+    texts = texts_of(config, data)
+    planning, test = held(texts, "profiling"), held(texts, "test")
+    assert len(planning) + len(test - {(data.first[r], int(data.labels[r])) for r in data.split.test}) == 100
+    assert not {text for text, _ in planning} & {text for text, _ in test}
 
 
 @pytest.mark.parametrize(
-    ("texts", "label", "form"),
+    ("texts", "form"),
     [
-        (["an oak", "an elm"], "tree", "json"),
-        ([], "tree", "json"),
-        ([""], "tree", "json"),
-        (["\ud800"], "tree", "json"),
-        ([7], "tree", "json"),
-        ("an oak", "tree", "json"),
-        (["an oak"], "animal", "json"),
-        (["an oak"], 2.0, "json"),
-        (["an oak"], "tree", "uint8 1 1 3"),
+        (["an oak", "an elm"], "json"),
+        ([], "json"),
+        ([""], "json"),
+        (["\ud800"], "json"),
+        ([7], "json"),
+        ("an oak", "json"),
+        (["an oak"], "uint8 1 1 3"),
     ],
 )
-def test_a_lesson_that_does_not_fit_the_task_is_left_out(data, texts, label, form):
-    rows = rows_of([*lessons(), lesson(1000, texts, label, form)], data, LEARN)
-    assert len(rows.first) == 100
+def test_what_is_no_text_of_the_task_is_left_out(config, data, tmp_path, texts, form):
+    inputs = Inputs(tmp_path, 30 * DAY)
+    inputs.keep("x", "things", form, json.dumps(texts).encode())
+    inputs.write()
+    inputs.close()
+    assert texts_of(config, data).unlabelled == ()
 
 
-def test_pairs_are_taken_by_a_task_of_pairs(folder):
+def test_pairs_are_taken_by_a_task_of_pairs(config, folder, tmp_path):
     pairs = load_data(read(overrides={**setting(folder), "tasks": [{"data": f"json:{folder / 'pairs.jsonl'}"}]}))[0]
-    rows = rows_of([lesson(n, ["an oak", f"an elm {n}"], "same") for n in range(40)], pairs, LEARN)
-    assert rows.second[:2] == ("an elm 0", "an elm 1")
-    assert rows_of(lessons(), pairs, LEARN) is None
+    inputs = Inputs(tmp_path, 30 * DAY)
+    for number in range(200):
+        inputs.keep(f"x{number}", pairs.name, "json", json.dumps(["an oak", f"an elm {number}"]).encode())
+    inputs.write()
+    inputs.close()
+    texts = texts_of(config, pairs)
+    assert {first for first, _ in texts.unlabelled} == {"an oak"} and len(texts.held.split.profiling) >= 60
+    assert all(texts.held.second[row].startswith("an elm") for row in texts.held.split.profiling)
 
 
-def test_lessons_of_which_none_can_judge_teach_nothing(data):
-    planning = [each for each in lessons() if part_of_input(each.input) != "test"]
-    assert rows_of(planning, data, LEARN) is None
-    assert rows_of([], data, LEARN) is None
+def test_what_is_old_or_of_another_task_or_of_no_service_teaches_nothing(config, data, tmp_path):
+    write_outcomes(tmp_path, changed_rows(80))
+    assert texts_of(config, replace(data, name="others")).held.first == data.first
+    assert texts_of(replace(config, feedback=FeedbackConfig(str(tmp_path / "none"))), data).held is data
+    assert texts_of(replace(config, feedback=FeedbackConfig(str(tmp_path), days=1e-9)), data).held is data
 
 
-def keys(config, data, lessons):
-    fitted, levels = training_data(data, lessons), config.levels_of(config.tasks[0])
-    return [LEVEL.key(config, level, fitted) for level in levels] + [OUTPUTS.key(config, data, LEVELS, "test")]
+def test_enough_texts_of_a_file_plan_and_then_all_labelled_ones_but_the_test_train(config, data):
+    more = [(f"an oak {number}", None) for number in range(200)]
+    whole, left = planned_without_labels(config, data, more)
+    assert len(whole.split.fit) == len(data.split.fit) + len(data.split.profiling)
+    assert np.array_equal(whole.split.test, data.split.test)
+    planning = {whole.first[row] for row in whole.split.profiling}
+    assert 60 <= len(planning) <= PLANNED and planning | {text for text, _ in left} == {text for text, _ in more}
+    assert (whole.labels[whole.split.profiling] == UNKNOWN).all()
+    assert planned_without_labels(config, data, more[:20]) == (data, tuple(more[:20]))
 
 
-def test_keys_of_levels_and_old_outputs_do_not_follow_from_lessons_unless_levels_learn(folder, data):
-    config = read(overrides=setting(folder))
-    before = keys(config, data, None)
-    assert keys(config, data, rows_of(lessons(), data, LEARN)) == before
-    learnt = keys(config, data, rows_of(lessons(), data, LearnConfig(levels=True)))
-    assert learnt[2] == before[2] and not set(learnt[:2]) & set(before[:2])
-
-
-def test_trained_with_lessons_the_splits_to_plan_and_judge_with_stay(data):
-    rows = rows_of(lessons(), data, LearnConfig(levels=True))
-    fitted = training_data(data, rows)
-    assert len(fitted.split.fit) == len(data.split.fit) + len(rows.split.fit)
-    assert [fitted.first[row] for row in fitted.split.fit[len(data.split.fit) :]] == [
-        rows.first[row] for row in rows.split.fit
-    ]
-    assert np.array_equal(fitted.split.profiling, data.split.profiling)
-    assert np.array_equal(fitted.split.test, data.split.test)
-    assert fitted.first[: len(data.first)] == data.first
-
-
-def test_pooled_outputs_are_saved_a_quarter_of_the_rows_for_the_test(folder, tmp_path):
-    config, store = replace(read(overrides=setting(folder)), learn=LearnConfig(rows=200)), FolderStore(tmp_path)
-    saved = [
-        StageResult(Outputs, store, key, store.save(key, outputs))
-        for key, outputs in (("old", some_outputs()), ("new", some_outputs(count=30, seed=1, data="traffic")))
-    ]
-    for split, rows in (("profiling", 200), ("test", 50)):
-        joined, _ = make_pool(config, "things", split, *saved, silent)
-        assert len(joined.labels) == rows
-
-
-def test_what_a_service_left_is_read_for_its_task(tmp_path, data, folder):
-    config = replace(
-        read(overrides=setting(folder)), feedback=FeedbackConfig(str(write_outcomes(tmp_path, changed_rows(80))))
-    )
-    assert len(taught(config, data).first) == 80
-    assert taught(config, replace(data, name="others")) is None
-    assert taught(read(overrides=setting(folder)), data) is None
+def test_labels_that_people_gave_are_put_where_their_texts_are_planned_with(config, data):
+    place = int(data.split.profiling[3])
+    assert bought(
+        data, [Label(data.first[place].upper(), None, "tree", "me"), Label("another", None, "tree", "me")]
+    ) == ((3, data.classes.index("tree")),)
+    with pytest.raises(InputError, match="a label of things is 'animal', but must be one of its classes: fruit"):
+        bought(data, [Label("an oak", None, "animal", "me")])
 
 
 def test_labels_alone_say_how_right_and_how_sure_the_levels_are_beside_what_is_promised(tmp_path):

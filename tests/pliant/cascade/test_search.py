@@ -171,7 +171,7 @@ def test_agreement_needs_no_label_and_a_drop_those_of_differing_answers_alone():
     never_R = np.array([[as_large for as_large, *_ in rows] for rows in tried]).all(axis=0)
     assert never_R.any()
     assert prove(proposal, unlabelled(proving, np.flatnonzero(never_R)), drop) == seeing
-    assert prove(proposal, unlabelled(proving), drop) is None, "nothing is proven where the first label is missing"
+    assert prove(proposal, unlabelled(proving), drop) == blind, "what nobody labelled counts as lost"
 
 
 def test_what_saves_no_time_is_not_proven():
