@@ -1,4 +1,4 @@
-"""`pliant`: demo, status, promote, rollback, schedule, watch, forget, clean, keys, sign, bento; a system's init,
+"""`pliant`: demo, status, promote, rollback, schedule, watch, label, forget, clean, keys, sign, bento; a system's init,
 train, profile, serve, ...
 
 Every failure that is a `PliantError` is one sentence on standard error and exit status 2; a target that is missed is exit
@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pliant import redaction, systems
-from pliant.cli import bento, clean, init, keys, options, releases, sign, watch
+from pliant.cli import bento, clean, init, keys, label, options, releases, sign, watch
 from pliant.errors import InputError, PliantError
 
 if TYPE_CHECKING:
@@ -81,6 +81,7 @@ def command_line() -> Command:
     demo.set_defaults(run=_demo)
     releases.commands(commands)
     watch.command(commands)
+    label.command(commands)
     clean.command(commands)
     keys.command(commands)
     sign.command(commands)

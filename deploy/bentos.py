@@ -16,7 +16,7 @@ from pliant.serving.launch import DRAIN_SECONDS, service_path
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = Path("deploy/bento")  # in the checkout
 REQUIREMENTS, SETUP, PAGE = FOLDER / "requirements.txt", FOLDER / "setup.sh", Path("docs/settings.md")
-INCLUDE = ("/pliant/**/*.py", "/LICENSE")
+INCLUDE = ("/pliant/**/*.py", "/pliant/**/*.html", "/LICENSE")
 PYTHON = "3.11"  # of the image
 STATE = "/home/bentoml/state"  # PLIANT_HOME in the image; setup.sh makes it
 IMAGE: Mapping[str, str] = {

@@ -6,16 +6,18 @@ them, and `TASK.jsonl` the labels that were given. Only their owner may read eit
 
 from __future__ import annotations
 
+import fcntl
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from pliant import state
 from pliant.errors import InputError
-from pliant.jsonl import append_whole, complete_lines, write_whole
+from pliant.jsonl import Torn, append_whole, complete_lines, write_whole
 
 SHOWN = 60  # characters of a text in an error
+CLASSES_SHOWN = 20  # in an error
 Text = tuple[str, str | None]
 """A text, and the second one of a pair."""
 
@@ -40,6 +42,10 @@ class Label:
     by: str
 
 
+class LabelsError(InputError):
+    """The files of questions and labels cannot be read or written: no fault of who gives labels."""
+
+
 def folder_of(home: Path) -> Path:
     """Return the folder of all questions and labels."""
     return home / "labels"
@@ -61,61 +67,98 @@ def tasks(folder: Path) -> list[str]:
 
 
 def questions_of(folder: Path, task: str) -> Questions:
-    """Return a task's questions, with those that have an answer. Raises `InputError` where there are none."""
+    """Return a task's questions, with those that have an answer.
+
+    Raises `InputError` where there are none, `LabelsError` where they cannot be read.
+    """
     if task not in tasks(folder):
-        raise InputError(
-            "TASK", task, f"one whose labels are wanted: {', '.join(tasks(folder)) or 'now there is none'}"
-        )
+        limit = f"one whose labels are wanted: {', '.join(tasks(folder)) or 'now there is none'}"
+        raise InputError("TASK", repr(task), limit)
+    path = folder / f"{task}.json"
     try:
-        content = (folder / f"{task}.json").read_text("utf-8")
-    except OSError as error:
-        raise InputError("labels", folder, f"a folder of files that can be read ({error})") from None
-    return state.read(Questions, content, "questions as a flow writes them")
+        return state.read(Questions, path.read_text("utf-8"), f"questions as a flow writes them to {path}")
+    except (OSError, ValueError) as error:
+        raise LabelsError("file of questions", path, f"one that can be read ({error})") from None
+    except InputError as error:
+        raise LabelsError("file of questions", path, error.limit) from None
 
 
 def unanswered(folder: Path, task: str) -> Questions:
-    """Return a task's questions that have no answer yet. Raises `InputError` where there are no questions."""
+    """Return a task's questions that have no answer yet. Raises as `questions_of` and `answers`."""
     questions, known = questions_of(folder, task), {(label.first, label.second) for label in answers(folder, task)}
     return replace(questions, texts=tuple(text for text in questions.texts if text not in known))
 
 
 def answers(folder: Path, task: str) -> list[Label]:
-    """Return the labels that were given for a task's texts. Raises `InputError` for a file with anything else."""
+    """Return the labels that were given for a task's texts. Raises `LabelsError` for a file that cannot be read.
+
+    A line that a killed process left torn is passed over: nobody was told that its label is kept.
+    """
     path = folder / f"{task}.jsonl"
     if not path.exists():
         return []
-    return [state.read(Label, line, f"a label, as each line of {path} is") for line in complete_lines(path, "labels")]
+    try:
+        lines = complete_lines(path, "file of labels")
+    except InputError as error:
+        raise LabelsError(error.field, error.value, error.limit) from None
+    labels, torn = [], Torn(path)
+    for number, line in enumerate(lines, 1):
+        with torn.pass_over(number):
+            labels.append(state.read(Label, line, "a label"))
+    torn.report("labels")
+    return labels
 
 
-def take(folder: Path, task: str, given: Sequence[tuple[str, str | None, str]], by: str) -> int:
+def take(
+    folder: Path,
+    task: str,
+    given: Sequence[tuple[str, str | None, str]],
+    by: str,
+    place: Callable[[int], str] = lambda _at: "",
+) -> int:
     """Keep labels of a task's texts, all or none, and return how many are new.
 
-    Raises `InputError` for a text that was not asked about, an unknown class, a label that contradicts another one of the
-    same text, and where they cannot be written.
+    `place` begins the error of a label, by its place in the list. Raises `InputError` for a text that was not asked about,
+    an unknown class, and a label that contradicts another one of the same text; `LabelsError` where they cannot be kept.
     """
     questions = questions_of(folder, task)
-    texts, known = set(questions.texts), {(each.first, each.second): each.label for each in answers(folder, task)}
-    new: list[Label] = []
-    for first, second, label in given:
-        shown = repr(first if len(first) <= SHOWN else first[:SHOWN] + "...")
-        if (first, second) not in texts:
-            raise InputError("text", shown, "one of those whose labels are wanted")
-        if label not in questions.classes:
-            raise InputError(f"label of {shown}", repr(label), f"one of {_named(questions.classes)}")
-        before = known.setdefault((first, second), label)
-        if before != label:
-            raise InputError(f"label of {shown}", repr(label), f"{before!r}, as it was given before")
-        new.append(Label(first, second, label, by))
-    kept = {(each.first, each.second) for each in answers(folder, task)}
-    lines = {
-        (each.first, each.second): json.dumps(asdict(each)) for each in new if (each.first, each.second) not in kept
-    }
     try:
-        append_whole(folder / f"{task}.jsonl", "".join(f"{line}\n" for line in lines.values()).encode())
+        with (folder / ".lock").open("w") as lock:  # a service and a terminal may take labels at a time
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            new = _new(questions, answers(folder, task), given, by, place)
+            if new:
+                content = "".join(f"{json.dumps(asdict(label))}\n" for label in new)
+                append_whole(folder / f"{task}.jsonl", content.encode())
     except OSError as error:
-        raise InputError("labels", folder, f"a folder that can be written to ({error})") from None
-    return len(lines)
+        raise LabelsError("folder of labels", folder, f"one that can be written to ({error})") from None
+    return len(new)
 
 
-def _named(classes: Iterable[str]) -> str:
-    return ", ".join(map(repr, classes))
+def _new(
+    questions: Questions,
+    kept: Iterable[Label],
+    given: Sequence[tuple[str, str | None, str]],
+    by: str,
+    place: Callable[[int], str],
+) -> list[Label]:
+    """Return the labels that are not kept yet. Raises `InputError` as `take`."""
+    texts, known = set(questions.texts), {(each.first, each.second): each.label for each in kept}
+    new = []
+    for at, (first, second, label) in enumerate(given):
+        text, shown = (first, second), repr(first if len(first) <= SHOWN else f"{first[:SHOWN]}...")
+        if text not in texts:
+            raise InputError(f"{place(at)}text", shown, "one of those whose labels are wanted")
+        if label not in questions.classes:
+            raise InputError(f"{place(at)}label of {shown}", repr(label), f"one of {named(questions.classes)}")
+        if text not in known:
+            known[text] = label
+            new.append(Label(first, second, label, by))
+        elif known[text] != label:
+            raise InputError(f"{place(at)}label of {shown}", repr(label), f"{known[text]!r}, as it was given before")
+    return new
+
+
+def named(classes: Sequence[str]) -> str:
+    """Return the names of classes for a sentence; of very many the first."""
+    more = f" and {len(classes) - CLASSES_SHOWN} more" if len(classes) > CLASSES_SHOWN else ""
+    return ", ".join(map(repr, classes[:CLASSES_SHOWN])) + more

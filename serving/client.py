@@ -10,7 +10,7 @@ class Client:
     """A tenant, and what the key that was sent allows. Without keys everybody is the same client, and an administrator.
 
     `weight` is the tenant's share of the devices relative to the other tenants'. `roles`: "use" (requests), "admin"
-    (refresh, registration, alarms), "monitor" (status and metrics) - an administrator has them all.
+    (refresh, registration, alarms, labels of questions), "monitor" (status and metrics) - an administrator has them all.
     """
 
     tenant: str = ""

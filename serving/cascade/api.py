@@ -36,6 +36,7 @@ from pliant.serving.cascade.bodies import (
 )
 from pliant.serving.cascade.catalog import ServedTask
 from pliant.serving.cascade.endpoint import CascadeEndpoint, TextRequest
+from pliant.serving.cascade.questions import add_questions
 from pliant.serving.client import Client
 from pliant.serving.http import tei
 from pliant.serving.http.access.access import client_of
@@ -300,6 +301,7 @@ def create_app(swagger: Path) -> FastAPI:
         openapi_extra={"requestBody": request_body(PredictBody, examples=EXAMPLES)},
     )
     add_outcomes(app, TakenOutcome, Alarm, "positive")
+    add_questions(app)
     app.add_api_route("/tasks", _tasks, methods=["GET"], summary="List the tasks", responses={200: {"model": TaskList}})
     add_refresh(app)
     add_status(app, Status, "Status of the service, and accuracy by reported labels")

@@ -39,6 +39,8 @@ ARRIVED = "pliant.arrived"
 
 ADMIN = ("/refresh", "/tasks", "/outcomes", "/registry-events")
 """Endings of POST paths that ask for no prediction."""
+QUESTIONS = "/v1/questions/"
+"""Beginning of POST paths that end with a task and ask for no prediction (serving/cascade/questions.py)."""
 
 EVENT_BYTES = 64 * 1024
 
@@ -258,7 +260,7 @@ def add_status(app: FastAPI, schema: type[BaseModel], summary: str = "Status of 
 
 def asks_for_prediction(path: str) -> bool:
     """Whether a POST to this path is a request for the scheduler, which an overloaded service may turn away."""
-    return not path.endswith(ADMIN)
+    return not path.endswith(ADMIN) and not path.startswith(QUESTIONS)
 
 
 def endpoint_of(request: Request) -> Any:

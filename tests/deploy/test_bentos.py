@@ -90,15 +90,16 @@ def test_bentoml_reads_the_file_and_finds_all_that_it_names(system):
     assert {env.name: env.value for env in config.envs} == IMAGE
 
 
-def test_a_bento_holds_code_and_nothing_else():
-    assert all(path.startswith("pliant/") and path.endswith(".py") for path in included())
+def test_a_bento_holds_code_its_page_and_nothing_else():
+    assert all(path.startswith("pliant/") and path.endswith((".py", ".html")) for path in included())
+    assert [path for path in included() if path.endswith(".html")] == ["pliant/serving/cascade/label.html"]
     assert not [path for path in included() if "__pycache__" in path]
 
 
 def test_every_module_of_ours_that_its_code_imports_is_in_it_and_every_package_pinned():
     files, distributions, pins = set(included()), packages_distributions(), pinned()
     assert {f"pliant/serving/{name}/service.py" for name in systems.names()} < files
-    for path in files:
+    for path in filter(lambda path: path.endswith(".py"), files):
         for module in _imported(path):
             top = module.partition(".")[0]
             if top in OURS:

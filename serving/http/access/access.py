@@ -36,7 +36,10 @@ from pliant.serving.settings import Settings
 
 CLIENT = "pliant.client"
 """Key of an ASGI scope: whom the middleware has let in."""
-_OPEN_PATHS = frozenset(("/livez", "/readyz", "/healthz", "/health", "/v2/health/live", "/v2/health/ready"))
+_OPEN_PATHS = frozenset(
+    ("/livez", "/readyz", "/healthz", "/health", "/v2/health/live", "/v2/health/ready", "/v1/label")
+)
+"""The last is a page without content: it asks for the key itself, as a browser sends none for a page."""
 _SIGNED_PATHS = frozenset(("/registry-events", "/v1/registry-events"))
 """Paths whose requests are signed instead (serving/http/app.py)."""
 MONITOR_PATHS = frozenset(("/metrics", "/status", "/v1/status"))
@@ -90,7 +93,9 @@ def is_address(host: str) -> bool:
 
 
 def is_open(scope: Mapping[str, Any]) -> bool:
-    """Whether everybody may ask for this, under any name: whether the process is sound, or what carries a signature."""
+    """Whether everybody may ask for this, under any name: whether the process is sound, a page that holds nothing, or what
+    carries a signature.
+    """
     if scope.get("method") == "POST":
         return scope.get("path") in _SIGNED_PATHS
     return scope.get("path") in _OPEN_PATHS and scope.get("method") in ("GET", "HEAD")
