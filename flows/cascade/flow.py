@@ -58,7 +58,7 @@ class CascadePipeline(Pipeline[CascadeFlowConfig, TaskData, TaskResults, Evaluat
 
     def _unit(self, task: TaskConfig, data: TextData) -> TaskData:
         fitted, texts = feedback.planned_without_labels(self.config, data, load_unlabelled(task, data))
-        labels = labelling.answers(labelling.folder_of(settings.read().home), data.name)
+        labels = labelling.answers(labelling.folder_of(settings.read().home_of("cascade")), data.name)
         address = task.data or task.unlabelled or ""
         return TaskData(self.config.levels_of(task), fitted, address, texts, tuple(labels))
 
@@ -67,7 +67,7 @@ class CascadePipeline(Pipeline[CascadeFlowConfig, TaskData, TaskResults, Evaluat
         asking = questions(self.config, result)
         if asking.texts:
             say(f"{asking.purpose} `pliant label cascade {unit.name}` takes them.")
-        labelling.ask(labelling.folder_of(settings.read().home), asking)
+        labelling.ask(labelling.folder_of(settings.read().home_of("cascade")), asking)
         return result
 
     def compared(self, unit: TaskData, result: TaskResults) -> list[Compared]:
