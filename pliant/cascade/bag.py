@@ -22,6 +22,7 @@ TOKENS, BIGRAMS = 2**22, 2**28
 """How many numbers there are for tokens and for bigrams, of each kind. Bigrams of kind k begin at (k + 1) * BIGRAMS."""
 KINDS = 3 * TOKENS
 """The number of kind 0 as an n-gram; 1 and 2 follow."""
+MARKS = 2  # tokens that say nothing: one begins a text, one ends it
 FIRST, SECOND = 0x2E3779B1, 0x45EBCA77
 """Factors of a bigram's tokens; odd, so that no two tokens have the same product."""
 
@@ -55,14 +56,20 @@ class BagModel:
         self._grams_G = np.append(bag.grams, np.int32(2**31 - 1))  # the last one is of no text
         self._table_GW = np.ascontiguousarray(bag.table)
         self._head_KW, self._bias_K = np.ascontiguousarray(bag.head), bag.bias
+        self._unknown_K = np.zeros_like(bag.bias) if bag.classes else bag.bias
 
     def logits(self, ids_N: NDArray[np.int32], types_N: NDArray[np.int8]) -> NDArray[np.float32]:
-        """Return [K] the outputs for a text: of the mean row of its known n-grams; without any, the bias alone."""
+        """Return [K] the outputs for a text, of the mean row of its known n-grams.
+
+        A text of which it knows less than half of the tokens, such as one of another language, gets equal outputs, and so a
+        doubt that no other has; in a regression the bias alone.
+        """
         number_M = grams(ids_N, types_N)
         place_M = self._grams_G.searchsorted(number_M)
-        known = place_M.compress(self._grams_G.take(place_M) == number_M)
-        if not len(known):
-            return self._bias_K.copy()
+        known_M = self._grams_G.take(place_M) == number_M
+        if 2 * np.count_nonzero(known_M[: len(ids_N)]) < len(ids_N) - MARKS or not known_M.any():
+            return self._unknown_K.copy()
+        known = place_M.compress(known_M)
         sum_W = np.add.reduce(self._table_GW.take(known, axis=0))
         output_K: NDArray[np.float32] = self._head_KW.dot(sum_W)
         output_K /= len(known)
