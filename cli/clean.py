@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import time
@@ -10,10 +11,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pliant import systems
+from pliant import labelling, systems
 from pliant.cli import options
 from pliant.errors import InputError
-from pliant.outcomes.files import INPUTS, OBSERVED, folder_of, forget, forget_prompts, input_ids
+from pliant.outcomes.files import INPUTS, OBSERVED, KeptInput, folder_of, forget, forget_prompts, input_ids, read_inputs
 
 SHOWN = 40  # lines
 LIMITS = ("keep_versions", "keep_days", "store_gib")
@@ -98,8 +99,21 @@ def run(args: Namespace) -> None:
             raise InputError("SYSTEM", system, f"one whose inputs are kept, and there is no {folder / INPUTS}: {kept}")
         if args.tenant is not None:
             raise InputError("--tenant", args.tenant, "left out, as inputs are kept without the tenant that sent them")
-        count, what = forget(folder, _meant(folder, args.ids) if args.ids else None, before), "kept input"
+        ids = _meant(folder, args.ids) if args.ids else None
+        texts = {text for each in read_inputs(folder, ids) if each.at < before and (text := _text(each)) is not None}
+        count, what = forget(folder, ids, before), "kept input"
+        labelling.forget(labelling.folder_of(home), texts)  # a flow may have asked for their labels
     print(f"{system}: removed {count} {what}{'s' * (count != 1)}.")
+
+
+def _text(kept: KeptInput) -> labelling.Text | None:
+    """Return the text, or the pair, that was sent; None where it was something else."""
+    try:
+        first, *second = json.loads(kept.content)
+    except (ValueError, TypeError):
+        return None
+    text = (first, second[0] if second else None)
+    return text if all(isinstance(part, str | None) for part in text) else None
 
 
 def _meant(folder: Path, ids: Iterable[str]) -> list[str]:

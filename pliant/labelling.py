@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import fcntl
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from pliant import state
 from pliant.errors import InputError
-from pliant.jsonl import Torn, append_whole, complete_lines, write_whole
+from pliant.jsonl import Torn, append_whole, blank_lines, complete_lines, write_whole
 
 SHOWN = 60  # characters of a text in an error
 CLASSES_SHOWN = 20  # in an error
@@ -103,8 +103,9 @@ def answers(folder: Path, task: str) -> list[Label]:
         raise LabelsError(error.field, error.value, error.limit) from None
     labels, torn = [], Torn(path)
     for number, line in enumerate(lines, 1):
-        with torn.pass_over(number):
-            labels.append(state.read(Label, line, "a label"))
+        if line.strip():  # else it was forgotten
+            with torn.pass_over(number):
+                labels.append(state.read(Label, line, "a label"))
     torn.report("labels")
     return labels
 
@@ -132,6 +133,26 @@ def take(
     except OSError as error:
         raise LabelsError("folder of labels", folder, f"one that can be written to ({error})") from None
     return len(new)
+
+
+def forget(folder: Path, texts: Collection[Text]) -> None:
+    """Remove texts, and overwrite their labels, of all tasks. Raises `LabelsError` for files that cannot be changed."""
+
+    def meant(line: bytes) -> bool:
+        try:
+            label = state.read(Label, line.decode(), "a label")
+        except (InputError, ValueError):
+            return False
+        return (label.first, label.second) in texts
+
+    try:
+        for task in tasks(folder):
+            questions = questions_of(folder, task)
+            ask(folder, replace(questions, texts=tuple(text for text in questions.texts if text not in texts)))
+        for path in folder.glob("*.jsonl"):
+            blank_lines(path, meant)
+    except OSError as error:
+        raise LabelsError("folder of labels", folder, f"one that can be written to ({error})") from None
 
 
 def _new(

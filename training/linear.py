@@ -85,7 +85,7 @@ def compare_texts(data: TextData, output_RK: NDArray[Any]) -> LinearComparison:
         losses = [(numbers_R - label_R) ** 2 for numbers_R in (output_RK[:, 0], predicted_R, mean)]
         return _compared("TF-IDF with ridge", "mean squared error", losses, len(drawn))
     predicted_R = _classify(seen, data.labels[drawn], held, 10.0)
-    losses = [classes_R != label_R for classes_R in (output_RK.argmax(1), predicted_R, _majority(data))]
+    losses = [np.asarray(classes != label_R) for classes in (output_RK.argmax(1), predicted_R, _majority(data))]
     return _compared("TF-IDF with logistic regression", "accuracy", losses, len(drawn))
 
 
@@ -94,7 +94,7 @@ def compare_pictures(data: ImageData, rows: NDArray[np.int64], right_R: NDArray[
     drawn = _drawn(data.split.fit)
     seen, held = (data.images.batch(index, SIDE).reshape(len(index), -1) / 255 for index in (drawn, rows))
     predicted_R = _classify(seen, data.labels[drawn], held, 1.0)
-    losses = [~right_R, *(classes_R != data.labels[rows] for classes_R in (predicted_R, _majority(data)))]
+    losses = [~right_R, *(np.asarray(each != data.labels[rows]) for each in (predicted_R, _majority(data)))]
     return _compared("logistic regression on pixels", "accuracy", losses, len(drawn))
 
 

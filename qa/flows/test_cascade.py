@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pliant import labelling
 from pliant.cascade.artifact import BAG, CLASSIFIER, EXIT, KINDS, Cascade
 from pliant.errors import PliantError, RegistryError
 from pliant.flows import settings
@@ -142,8 +144,8 @@ def taught(world, outcomes) -> tuple[dict[str, Any], list[str]]:
     return world.runs(**outcomes)
 
 
-def champion():
-    return load_champions(open_registry(settings.read(), "cascade"), Cascade)["things"]
+def champion(task="things"):
+    return load_champions(open_registry(settings.read(), "cascade"), Cascade)[task]
 
 
 def test_labels_plan_anew_and_train_no_level(taught):
@@ -180,3 +182,28 @@ def test_a_champion_with_other_levels_is_run_on_the_texts_of_the_challenger(taug
     latest = stages[stages.index("things: plan") + 1 :]
     assert latest == [LEARNT[1], *ALWAYS]
     assert "promises" not in released["reason"], released["reason"]
+
+
+def test_texts_without_labels_are_planned_with_and_the_labels_that_people_give_are_used_next_time(run, place):
+    more = write_texts(place, "plenty", 400, seed=11)
+    [task] = setting(place)["tasks"]
+    changes = {
+        "tasks": [task, {**task, "name": "new", "unlabelled": f"json:{more}"}],
+        "learn": {"rows": 60},
+        "plan": {"target": 0.3, "further": ()},
+    }
+    run(**changes)
+    before = champion("new").artifact
+    assert before.promise == "right" and before.candidates[0].levels == (3,), "nothing is proven without labels"
+    folder = labelling.folder_of(settings.read().home)
+    wanted = labelling.unanswered(folder, "new").texts
+    label = {json.loads(line)["text"]: json.loads(line)["label"] for line in more.read_text().splitlines()}
+    assert len(wanted) >= 60 and all(text in label for text, _ in wanted)
+    labelling.take(folder, "new", [(*text, label[text[0]]) for text in wanted], "me")
+    _, stages = run(**changes)
+    assert [stage for stage in stages if "new" in stage] == ["new: labels that were given", "new: plan", "new: gate"]
+    assert labelling.tasks(folder) == []
+    assert champion("new").artifact.candidates[0].labels >= 60
+    reprofile("cpu", 1, silent)
+    run.standing = None
+    assert champion("new").artifact.candidates[0].labels >= 60, "a new plan knows them, too"

@@ -7,11 +7,13 @@ import time
 
 import pytest
 
+from pliant import labelling
 from pliant.outcomes.files import folder_of, input_ids
 from pliant.serving.client import Client
 from pliant.serving.loop.outcome_store import Inputs
 from pliant.serving.loop.outcomes import chosen_id
 from tests.fixtures.commands import refused, shown
+from tests.fixtures.labels import REVIEWS
 
 ACME, OTHERS = Client("acme"), Client("o'neill")
 
@@ -68,7 +70,7 @@ def test_a_file_that_cannot_be_read_is_a_sentence(here, capsys):
     folder = folder_of(here / ".pliant", "cascade")
     folder.mkdir(parents=True)
     (folder / "inputs.db").write_bytes(b"no database, but long enough to be looked at " * 30)
-    assert "a file that can be changed" in refused(["forget", "cascade", "--all"], capsys)
+    assert "a file that can be read" in refused(["forget", "cascade", "--all"], capsys)
     assert "a file that can be read" in refused(["forget", "cascade", "--id", "x"], capsys)
 
 
@@ -94,3 +96,18 @@ def test_observed_prompts_go_by_the_answers_id_by_tenant_and_by_age_while_a_serv
     assert sorted(entry["id"] for entry in left) == ["c", "e"]
     assert shown(["forget", "packing", "--all"], capsys) == "packing: removed 2 observed prompts.\n"
     assert not b"".join(path.read_bytes() for path in folder.iterdir()).strip()
+
+
+def test_a_text_goes_with_its_label_and_with_the_question_that_a_flow_asks_of_it(here, capsys):
+    folder, questions = folder_of(here / ".pliant", "cascade"), labelling.folder_of(here / ".pliant")
+    folder.mkdir(parents=True)
+    inputs = Inputs(folder, 1e9)
+    inputs.keep("x", "reviews", "json", json.dumps([REVIEWS.texts[0][0]]).encode())
+    inputs.write()
+    inputs.close()
+    labelling.ask(questions, REVIEWS)
+    labelling.take(questions, "reviews", [(*text, "neutral") for text in REVIEWS.texts[:2]], "me")
+    assert shown(["forget", "cascade", "--id", "x"], capsys) == "cascade: removed 1 kept input.\n"
+    assert labelling.questions_of(questions, "reviews").texts == REVIEWS.texts[1:]
+    assert [each.first for each in labelling.answers(questions, "reviews")] == [REVIEWS.texts[1][0]]
+    assert REVIEWS.texts[0][0].encode() not in b"".join(path.read_bytes() for path in questions.iterdir())
