@@ -48,6 +48,7 @@ RECIPE, DISTILLED = 1, 1  # raised when the code of training, or of distilling, 
 FROZEN = 2  # layers of the large model that stay as they were pretrained
 LARGE = 6
 TABI = (1, 2, 3)  # layers of the published cascade's levels before the large one
+SMALL_EPOCHS = 2  # in which these learn, for one of the large model's: all their layers learn, and quickly
 QUICK = "massive"  # where nothing has been trained yet: what a quick run has time for
 PRUNINGS = tuple(Pruning("mean", alpha) for alpha in (0.5, 0.7))
 CONFIG = CascadeFlowConfig(
@@ -74,10 +75,10 @@ def _training(epochs: int, max_length: int, rate: float = 1e-4, head_rate: float
 
 
 SOURCES = {
-    "massive": Source(("massive_scenario_train",), 4000, 2500, _training(3, 64, 2e-4, 2e-3)),
-    "banking77": Source(("banking77_train",), 4000, 2000, _training(4, 96, 2e-4, 2e-3)),
-    "clinc150": Source(("clinc150_train", "clinc150_validation"), 4500, 4000, _training(3, 64, 2e-4, 2e-3)),
-    "sst2": Source(("sst2_train", "sst2_validation"), 4000, 3000, _training(2, 64)),
+    "massive": Source(("massive_scenario_train",), 4000, 2500, _training(5, 64, 2e-4, 2e-3)),
+    "banking77": Source(("banking77_train",), 4000, 2000, _training(6, 96, 2e-4, 2e-3)),
+    "clinc150": Source(("clinc150_train", "clinc150_validation"), 4500, 4000, _training(5, 64, 2e-4, 2e-3)),
+    "sst2": Source(("sst2_train", "sst2_validation"), 4000, 3000, _training(3, 64)),
     "mrpc": Source(("mrpc_train",), 2000, 300, _training(4, 128)),
     "rte": Source(("rte_train",), 1300, 0, _training(4, 160)),
     "cola": Source(("cola_train",), 4000, 1000, _training(3, 64)),
@@ -154,7 +155,8 @@ def material(name: str, context: Context) -> Material:
 
 def _classifier(shelf: _Shelf, data: TextData, depth: int) -> StageResult[Classifier]:
     """Return the encoder's first `depth` layers, fine-tuned on the labels."""
-    config = replace(SOURCES[shelf.name].training, layers=depth)
+    training = SOURCES[shelf.name].training
+    config = replace(training, layers=depth, epochs=training.epochs * (1 if depth == LARGE else SMALL_EPOCHS))
     name = "large" if depth == LARGE else f"layers{depth}"
 
     def make(progress: Progress) -> Classifier:
