@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import nn
 
@@ -55,14 +56,11 @@ TABI = (1, 2, 3)  # layers of the published cascade's levels before the large on
 SMALL_EPOCHS = 2  # in which these learn, for one of the large model's: all their layers learn, and quickly
 LONG = "docstrings"  # the data set of long texts
 LONG_TOKENS = 200, 500  # of the encoder, at least and at most
-PACKAGES = (
-    *("mlflow", "networkx", "pandas", "ray", "scipy", "sklearn", "sqlalchemy", "sympy", "torch", "transformers"),
-)
+PACKAGES = ("mlflow", "networkx", "pandas", "ray", "scipy", "sklearn", "sqlalchemy", "sympy", "torch", "transformers")
 """They have 100 long docstrings or more; numpy's are too much like scipy's."""
 PER_PACKAGE, PER_FILE = 20_000, 60  # docstrings at most
-NAMES = re.compile(
-    r"(?<![a-z])(?:mlflow|ray|sqlalchemy)(?![a-z])\.?", re.IGNORECASE
-)  # which training/docstrings.py leaves
+NAMES = re.compile(r"(?<![a-z])(?:mlflow|ray|sqlalchemy)(?![a-z])\.?", re.IGNORECASE)
+"""Names of packages that training/docstrings.py leaves in the texts."""
 QUICK = "massive"  # where nothing has been trained yet: what a quick run has time for
 PRUNINGS = tuple(Pruning("mean", alpha) for alpha in (0.5, 0.7))
 CONFIG = CascadeFlowConfig(
@@ -75,7 +73,7 @@ A = TypeVar("A", bound=Artifact)
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """`files` of the folder, joined (none: docstrings): so many texts with labels, so many without, at most `held` held out."""
+    """`files` of the folder, joined, or docstrings: so many texts with labels, so many without, at most `held` held out."""
 
     files: tuple[str, ...]
     labelled: int
@@ -152,12 +150,11 @@ def material(name: str, context: Context) -> Material:
     shelf = _Shelf(name, _store(), context)
     beside = context.full or any(shelf.store.root.glob(f"bench-{name}-outputs-tabi-*"))
     small = {f"layers{depth}": _classifier(shelf, data, depth) for depth in TABI} if beside else {}
-    large = {"large": _classifier(shelf, data, LARGE)}
-    distilled = _distilled(shelf, data, unlabelled, large["large"])
-    ours, tabi = {**distilled, **large}, {**small, **large}
+    ours = _ours(shelf, data, unlabelled)
+    tabi = {**small, "large": ours["large"]}
     outputs = [_outputs(shelf, data, "ours", ours, ())]
     outputs += [_outputs(shelf, data, "tabi", tabi, PRUNINGS)] if beside else []
-    every = {level.digest: level.load() for level in {**distilled, **tabi}.values()}
+    every = {level.digest: level.load() for level in {**ours, **tabi}.values()}
     with context.stage(f"{name}: latencies") as progress:
         latencies = measure(CONFIG, every, progress)
     took = dict(zip(every, latencies.levels, strict=True))
@@ -166,6 +163,28 @@ def material(name: str, context: Context) -> Material:
         for said, levels in zip(outputs, (ours, tabi), strict=False)
     ]
     return Material(both[0], both[1] if beside else None, data.second is not None, latencies.device)
+
+
+def read_again(
+    name: str, rows: NDArray[np.int64], changed: Mapping[str, Sequence[str]], context: Context
+) -> dict[str, Outputs]:
+    """Return ours' outputs on other texts in place of these of the held-out ones, by what changed; made where they lack."""
+    data, unlabelled = read(name)
+    shelf, index = _Shelf(name, _store(), context), data.split.profiling[rows]
+    levels, again = _ours(shelf, data, unlabelled), {}
+    for what, texts in changed.items():
+        first = np.array(data.first, dtype=object)
+        first[index] = texts
+        mark = _hashed(data.fingerprint, index.tolist(), list(texts))
+        other = replace(data, first=tuple(first), split=replace(data.split, profiling=index), fingerprint=mark)
+        again[what] = _outputs(shelf, other, what.replace(" ", "-"), levels, ())
+    return again
+
+
+def _ours(shelf: _Shelf, data: TextData, unlabelled: Sequence[Text]) -> dict[str, StageResult[Any]]:
+    """Return the distilled levels and the large model."""
+    large = _classifier(shelf, data, LARGE)
+    return {**_distilled(shelf, data, unlabelled, large), "large": large}
 
 
 def _classifier(shelf: _Shelf, data: TextData, depth: int) -> StageResult[Classifier]:
