@@ -110,8 +110,10 @@ def load(
 
 
 @cache
-def corpus(packages: tuple[str, ...] = PACKAGES) -> tuple[Docstring, ...]:
-    """Return the docstrings of those packages that are installed, always in the same order.
+def corpus(
+    packages: tuple[str, ...] = PACKAGES, per_package: int = PER_PACKAGE, per_file: int = PER_FILE
+) -> tuple[Docstring, ...]:
+    """Return the docstrings of those packages that are installed, always in the same order, at most so many of each.
 
     They are read once per process, as that takes seconds and every system trains on them. Raises `InputError` for fewer
     than two installed packages.
@@ -125,10 +127,10 @@ def corpus(packages: tuple[str, ...] = PACKAGES) -> tuple[Docstring, ...]:
             own: list[Docstring] = []
             for path, source in _files(package):
                 new = (docstring for docstring in _of_file(package, path, source) if _is_new(docstring, seen))
-                own += islice(new, PER_FILE)
-                if len(own) >= PER_PACKAGE:
+                own += islice(new, per_file)
+                if len(own) >= per_package:
                     break
-            docstrings += own[:PER_PACKAGE]
+            docstrings += own[:per_package]
     finally:
         if collecting:
             gc.enable()

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,15 +116,11 @@ class Audit:
         audit.add_done_callback(self._running.discard)
 
     def safest(self, handler: Handler) -> int:
-        """Return the number of the default candidate: the first, or if that is broken the cheapest that is safer and not."""
+        """Return the number of the default candidate, as the function of this name does."""
         cascade = handler.served.cascade
         tests = {number: self._tests.get((cascade.task, each.name)) for number, each in enumerate(cascade.candidates)}
         broken = {n for n, test in tests.items() if test and test.broken and test.version == handler.served.version}
-        if 0 not in broken:
-            return 0
-        least = max(cascade.candidates[number].agreement for number in broken)
-        able = [n for n, each in enumerate(cascade.candidates) if each.agreement > least and n not in broken]
-        return min(able, key=lambda n: cascade.candidates[n].seconds, default=0)
+        return safest(cascade, broken)
 
     def to_dict(self) -> list[dict[str, Any]]:
         """Return what a status says of each task and candidate."""
@@ -192,6 +188,15 @@ class Audit:
 
     def _serves(self, handler: Handler) -> bool:
         return self._generations.present.handlers.get(handler.served.cascade.task) is handler
+
+
+def safest(cascade: Cascade, broken: Set[int]) -> int:
+    """Return the number of the default candidate: the first, or if that is broken the cheapest that is safer and not."""
+    if 0 not in broken:
+        return 0
+    least = max(cascade.candidates[number].agreement for number in broken)
+    able = [n for n, each in enumerate(cascade.candidates) if each.agreement > least and n not in broken]
+    return min(able, key=lambda n: cascade.candidates[n].seconds, default=0)
 
 
 def proven(candidate: Candidate) -> float | None:

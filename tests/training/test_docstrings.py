@@ -57,6 +57,11 @@ def test_no_file_is_both_to_fit_and_held_out(packages, task):
     assert fit_files.isdisjoint(held_files)
 
 
+def test_no_more_docstrings_of_a_package_and_of_a_file_are_read_than_allowed(packages):
+    sources = [docstring.source for docstring in corpus(packages, 7, 2)]
+    assert len(sources) == 14 and max(map(sources.count, sources)) == 2
+
+
 @pytest.mark.parametrize(
     ("task", "classes"),
     [

@@ -24,7 +24,12 @@ TABIS = replace(QUICK, seconds=0.4)
 
 
 def contest(
-    majority: float = 0.5, pair: bool = False, misses: int = 0, equal: float = 0.1, **shown: Showing
+    majority: float = 0.5,
+    pair: bool = False,
+    long: bool = False,
+    misses: int = 0,
+    equal: float = 0.1,
+    **shown: Showing,
 ) -> Contest:
     """Twenty divisions; `equal`: our seconds at the accuracy of both Tabis; `misses`: of each promise."""
     methods = {BOUGHT: QUICK, FEWER: QUICK, UNLABELLED: QUICK, TABI: TABIS, TABI_OURS: TABIS} | shown
@@ -33,7 +38,7 @@ def contest(
         Round(0.9, {name: replace(each, missed=number < misses) for name, each in methods.items()}, curve)
         for number in range(20)
     ]
-    return Contest(tuple(rounds), majority, pair)
+    return Contest(tuple(rounds), majority, pair, long)
 
 
 def five(**first) -> dict[str, Contest]:
@@ -84,12 +89,11 @@ def test_a_data_set_on_which_the_large_model_learnt_little_does_not_count_but_fo
     assert len([t for t in targets(five(majority=0.85, misses=2)) if not t.met]) == 3
 
 
-def test_pairs_have_their_own_limit():
-    slow = {BOUGHT: replace(QUICK, seconds=0.8)}
-    assert missed(five(pair=True, **slow)) == set()
-    assert missed(five(pair=True, **{BOUGHT: replace(QUICK, seconds=0.9)})) == {
-        "seconds over the large model, pairs, worst"
-    }
+@pytest.mark.parametrize(("kind", "what", "most"), [("pair", "pairs", 0.85), ("long", "long texts", 0.6)])
+def test_pairs_and_long_texts_have_their_own_limits(kind, what, most):
+    met, short = ({kind: True, BOUGHT: replace(QUICK, seconds=most + more)} for more in (-0.01, 0.01))
+    assert missed(five(**met)) == set()
+    assert missed(five(**short)) == {f"seconds over the large model, {what}, worst"}
 
 
 def test_without_a_data_set_that_counts_nothing_is_met():
