@@ -49,7 +49,7 @@ from pliant.training.text_data import TextData, assemble
 from pliant.training.texts import load
 
 FOLDER = places.SHARED / "text"
-RECIPE, DISTILLED = 1, 1  # raised when the code of training, or of distilling, changes what it makes
+RECIPE, DISTILLED, READ = 1, 1, 2  # raised when the code of training, distilling or reading changes what it makes
 FROZEN = 2  # layers of the large model that stay as they were pretrained
 LARGE = 6
 TABI = (1, 2, 3)  # layers of the published cascade's levels before the large one
@@ -231,7 +231,7 @@ def _outputs(
         loaded = [level.load() for level in levels.values()]
         return run_all(loaded, data, data.split.profiling, config, "cpu", progress, digests)
 
-    return shelf.kept(f"outputs-{whose}", Outputs, _hashed(digests, prunings, data.fingerprint), make).load()
+    return shelf.kept(f"outputs-{whose}", Outputs, _hashed(READ, digests, prunings, data.fingerprint), make).load()
 
 
 def ready() -> list[str]:
