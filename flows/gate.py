@@ -54,7 +54,7 @@ def below_linear(compared: Iterable[tuple[str, str, LinearComparison]], allowed:
         because = "the settings allow it" if allowed else "these data are there to try Pliant quickly"
         released = f" It may be released nevertheless: {because}." if comparison.worse and nevertheless else ""
         print(f"{name}: {comparison.describe()}.{released}", file=sys.stderr)  # noqa: T201
-        if not comparison.learnt and not allowed:
+        if not comparison.learnt and not nevertheless:
             what = "majority class" if comparison.measure == "accuracy" else "mean"
             scores = f"{comparison.measure} {comparison.model_score:.4f} against {comparison.constant_score:.4f}"
             reasons.append(f"{name} is no better than the {what} ({scores})")

@@ -65,3 +65,15 @@ def test_the_gate_refuses_by_name_what_is_worse_beyond_chance_unless_it_may_be(
     reason = below_linear([("the task mine", address, replace(CLOSE, error=error))], allowed)
     assert ("the task mine is worse" in reason and "gate.below_linear" in reason) == refused
     assert "0.7000 against 0.8000" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("address", "allowed", "refused"), [("csv:mine", None, True), ("csv:mine", True, False)])
+def test_a_model_that_learnt_nothing_is_refused_also_where_a_linear_one_learnt_as_little(
+    kinds, address, allowed, refused
+):
+    guessing = compare_texts(kinds, np.eye(2)[np.zeros(len(kinds.split.test), int)])
+    assert not guessing.learnt and compare_texts(kinds, np.eye(2)[kinds.labels[kinds.split.test]]).learnt
+    reason = below_linear([("the task mine", address, replace(guessing, margin=0.0))], allowed)
+    assert ("the task mine is no better than the majority class (accuracy" in reason) == refused
+    squared = replace(CLOSE, measure="mean squared error", model_score=4.0, constant_score=4.0, margin=0.0)
+    assert ("no better than the mean" in below_linear([("t", address, squared)], allowed)) == refused
