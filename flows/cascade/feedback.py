@@ -45,6 +45,12 @@ class Texts:
     unlabelled: tuple[Text, ...] = ()
 
 
+def apart(texts: Sequence[Text], data: TextData) -> tuple[Text, ...]:
+    """Return the texts but for those with which the data plan or judge."""
+    held = {groups.key(*text) for rows in (data.split.profiling, data.split.test) for text in data.texts(rows)}
+    return tuple(text for text in texts if groups.key(*text) not in held)
+
+
 def planned_without_labels(
     config: CascadeFlowConfig, data: TextData, texts: Sequence[Text]
 ) -> tuple[TextData, tuple[Text, ...]]:
@@ -56,9 +62,9 @@ def planned_without_labels(
     if data.regression or len(planning) < config.learn.rows:
         return data, tuple(texts)
     fit = np.concatenate([data.split.fit, data.split.profiling])
-    rows = [(*text, UNKNOWN) for text in planning]
+    rows, taken = [(*text, UNKNOWN) for text in planning], set(planning)
     whole = with_rows(data, rows, lambda new: replace(data.split, fit=fit, profiling=new))
-    return whole, tuple(text for text in texts if text not in set(planning))
+    return whole, tuple(text for text in texts if text not in taken)
 
 
 def texts_of(config: CascadeFlowConfig, data: TextData, unlabelled: Sequence[Text] = ()) -> Texts:
@@ -76,8 +82,8 @@ def texts_of(config: CascadeFlowConfig, data: TextData, unlabelled: Sequence[Tex
     alone = len(planning) >= config.learn.rows
     if not alone:
         planning, parts["distil"] = parts["profiling"], parts["distil"] + parts["unlabelled"]
-    new = {*((first, second) for first, second, _ in parts["distil"])}
-    distil = (*(text for text in unlabelled if text not in new), *((row[0], row[1]) for row in parts["distil"]))
+    kept = [(first, second) for first, second, _ in parts["distil"]]
+    distil = tuple(dict.fromkeys([*unlabelled, *kept]))
     if not planning and not test:
         return Texts(data, data, distil)
     old = data.split
@@ -94,7 +100,7 @@ def texts_of(config: CascadeFlowConfig, data: TextData, unlabelled: Sequence[Tex
     fitted = with_rows(
         data, parts["fit"], lambda rows: replace(old, fit=np.concatenate([old.fit, rows]), brought=brought)
     )
-    return Texts(fitted if parts["fit"] else data, held, distil)
+    return Texts(fitted if parts["fit"] else data, held, apart(distil, held))
 
 
 def bought(held: TextData, labels: Sequence[Label]) -> tuple[tuple[int, int], ...]:

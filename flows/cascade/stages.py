@@ -50,7 +50,6 @@ from pliant.models.classifier import load_model
 from pliant.models.text import Reader
 from pliant.profiling.cascade.latency import profile, profile_bag
 from pliant.progress import Progress, share
-from pliant.training import groups
 from pliant.training.cascade.distil import exit_layers
 from pliant.training.linear import LinearComparison
 from pliant.training.starts import finished
@@ -161,15 +160,9 @@ def load_unlabelled(task: TaskConfig, data: TextData) -> tuple[Text, ...]:
     if task.unlabelled is None or task.data is None:
         return ()
     texts = pliant.training.texts.load_texts(task.unlabelled, task.columns, data.second is not None)
-    left = apart(texts, data)
+    left = feedback.apart(texts, data)
     say(f"{data.name}: {len(left):,} texts without labels are read; {len(texts) - len(left):,} more are held out.")
     return left
-
-
-def apart(texts: Sequence[Text], data: TextData) -> tuple[Text, ...]:
-    """Return the texts but for those with which the data plan or judge."""
-    held = {groups.key(*text) for rows in (data.split.profiling, data.split.test) for text in data.texts(rows)}
-    return tuple(text for text in texts if groups.key(*text) not in held)
 
 
 def make_level(

@@ -151,7 +151,8 @@ def test_kept_texts_that_plan_or_judge_are_not_distilled_from(config, data, tmp_
     rows = changed_rows(80)
     outcomes = write_outcomes(tmp_path / "outcomes", rows)
     config = replace(config, feedback=FeedbackConfig(str(outcomes)), learn=LearnConfig(rows=40))
-    texts = texts_of(config, data, MORE)
+    sent = tuple((text.upper(), None) for text, _ in rows)
+    texts = texts_of(config, data, (*sent, *MORE))
     assert texts.unlabelled == MORE and len(texts.held.split.profiling) >= 40
 
 
