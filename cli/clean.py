@@ -100,7 +100,9 @@ def run(args: Namespace) -> None:
         if args.tenant is not None:
             raise InputError("--tenant", args.tenant, "left out, as inputs are kept without the tenant that sent them")
         meant_ids = _meant(folder, args.ids) if args.ids else None
-        texts = {text for each in read_inputs(folder, meant_ids) if each.at < before and (text := _text(each)) is not None}
+        texts = {
+            text for each in read_inputs(folder, meant_ids) if each.at < before and (text := _text(each)) is not None
+        }
         count, what = forget(folder, meant_ids, before), "kept input"
         labelling.forget(labelling.folder_of(home), texts)  # a flow may have asked for their labels
     print(f"{system}: removed {count} {what}{'s' * (count != 1)}.")
