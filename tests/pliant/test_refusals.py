@@ -16,7 +16,6 @@ from pliant.bins.runtimes.padding import check as check_texts
 from pliant.bins.scheduler import BinsScheduler
 from pliant.cascade.artifact import Pruning
 from pliant.cascade.calibrate import fit_spread, temperature
-from pliant.cascade.evaluate import pooled
 from pliant.cascade.knowledge import Knowledge, Model, Path
 from pliant.cascade.plan import PlanConfig
 from pliant.cascade.prune import kept_words
@@ -24,7 +23,7 @@ from pliant.cascade.route import choose
 from pliant.cascade.scheduler import CascadeScheduler
 from pliant.cascade.simulated import walks
 from pliant.device import threads
-from pliant.errors import ArtifactError, InputError
+from pliant.errors import InputError
 from pliant.latency import LatencyTable
 from pliant.protocol import Arrived
 from pliant.tokens.policies import make as make_tokens
@@ -149,15 +148,6 @@ def test_what_makes_no_sense_is_refused_by_its_field(call, field):
 def test_threads_are_at_least_one():
     with pytest.raises(InputError, match="threads"), threads(0):
         pass
-
-
-@pytest.mark.parametrize(
-    "change",
-    [{"names": ("a", "b")}, {"classifiers": ("a", "b")}, {"classes": ("x", "y", "z")}, {"precision": "bfloat16"}],
-)
-def test_outputs_of_other_levels_are_not_pooled(change):
-    with pytest.raises(ArtifactError, match=next(iter(change))):
-        pooled(some_outputs(), replace(some_outputs(), **change), 400)
 
 
 def test_a_pruning_that_was_not_run_cannot_be_simulated():
