@@ -49,8 +49,8 @@ def answers(
 def softmax(logits_RK: Numbers, temperature: float = 1.0) -> Rows:
     """Return the class probabilities of logits / temperature."""
     logits_RK = np.asarray(logits_RK, dtype=np.float64) / temperature
-    weight_RK = np.exp(logits_RK - logits_RK.max(1, keepdims=True))
-    return np.asarray(weight_RK / weight_RK.sum(1, keepdims=True))
+    weight_RK = np.exp(logits_RK - np.maximum.reduce(logits_RK, 1, keepdims=True))
+    return np.asarray(weight_RK / np.add.reduce(weight_RK, 1, keepdims=True))
 
 
 def deviation(spread: tuple[float, ...], prediction_R: Numbers, length_R: Numbers) -> Rows:
@@ -74,7 +74,7 @@ def spread_features(prediction_R: Numbers, length_R: Numbers, centre: float, sca
 
 def confidence(answer_RK: Rows, regression: bool) -> Rows:
     """Return the calibrated probabilities [R] that the answers are correct."""
-    return answer_RK[:, 1] if regression else answer_RK.max(axis=1)
+    return answer_RK[:, 1] if regression else np.maximum.reduce(answer_RK, 1)
 
 
 def combine(gate: Gate, before_RK: Rows, after_RK: Rows) -> Rows:

@@ -286,4 +286,4 @@ def _proposal(
     best = frontier.frontier(frontier.points(as_large_SR, [step.seconds_R for step in steps], score_GR))
     if len(best) > config.points:
         best = best.chosen(np.unique(np.linspace(0, len(best) - 1, config.points).round().astype(int)))
-    return Proposal(candidate, best.threshold_PG, 1 - best.accuracy_P, best.seconds_P)
+    return Proposal(candidate, best.threshold_PG, np.maximum(1 - best.accuracy_P, 0), best.seconds_P)
