@@ -109,8 +109,9 @@ def bought(held: TextData, labels: Sequence[Label]) -> tuple[tuple[int, int], ..
     Raises `InputError` for a class that the task does not have.
     """
     given = {groups.key(label.first, label.second): label.label for label in labels}
-    if unknown := [label for label in given.values() if label not in held.classes]:
-        raise InputError(f"a label of {held.name}", repr(unknown[0]), f"one of its classes: {', '.join(held.classes)}")
+    if unknown := [label for label in labels if label.label not in held.classes]:
+        file = f"PLIANT_HOME/labels/{held.name}.jsonl"
+        raise InputError(f"a label in {file}", repr(unknown[0].label), f"one of the classes: {', '.join(held.classes)}")
     keys = (groups.key(*text) for text in held.texts(held.split.profiling))
     places = ((place, given[key]) for place, key in enumerate(keys) if key in given)
     return tuple((place, held.classes.index(label)) for place, label in places)

@@ -172,7 +172,7 @@ def test_labels_that_people_gave_are_put_where_their_texts_are_planned_with(conf
     assert bought(
         data, [Label(data.first[place].upper(), None, "tree", "me"), Label("another", None, "tree", "me")]
     ) == ((3, data.classes.index("tree")),)
-    with pytest.raises(InputError, match="a label of things is 'animal', but must be one of its classes: fruit"):
+    with pytest.raises(InputError, match=r"labels/things\.jsonl is 'animal', but must be one of the classes: fruit"):
         bought(data, [Label("an oak", None, "animal", "me")])
 
 
