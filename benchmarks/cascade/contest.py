@@ -8,7 +8,8 @@ the same texts. A promise is missed where the judging half breaks it: with no la
 model's, otherwise its accuracy is to be at most one point above.
 
 At equal accuracy are compared: Tabi, and ours without a promise, whose routers have learnt on the same half, where the mean
-accuracies over all divisions are equal.
+accuracies over all divisions are equal. Tabi looks at every label of the half, ours at none; in a second row these labels
+choose our thresholds, too.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ from pliant.cascade.artifact import Candidate, Outputs
 from pliant.cascade.evaluate import EvaluationData, level_step, settle, subset, walk
 from pliant.cascade.plan import PlanConfig, calibrated, make, split_rows
 from pliant.cascade.route import same
-from pliant.cascade.search import propose
+from pliant.cascade.search import points_of, propose
 from pliant.cascade.tabi import single, single_levels, tabi, voting
 
 DIVISIONS = 40
 DROP, LABELS, FEW, MISSED = 0.01, 100, 1000, 0.05
 AHEAD = 0.10  # of the majority class, so far must the large model's accuracy be for a data set to count
-AGREEMENTS = (*np.linspace(0.8, 0.98, 19).tolist(), 0.985, 0.99, 0.995, 1.0)
-"""Shares of the large model's answers on the planning half, at which ours is shown without a promise."""
+SHARES = (*np.linspace(0.8, 0.98, 19).tolist(), 0.985, 0.99, 0.995, 1.0)
+"""Of the large model's answers, or of its right ones, on the planning half, at which ours is shown without a promise."""
 BOUGHT, UNLABELLED, FEWER, TABI, TABI_OURS = "bought labels", "no label", "1,000 texts", "tabi", "tabi, our levels"
 
 
@@ -51,11 +52,12 @@ class Showing:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One division: every method, and ours at each of `AGREEMENTS`. `large`: the large model's accuracy."""
+    """One division: every method, and ours at each of `SHARES`, without labels and with all. `large`: its accuracy."""
 
     large: float
     shown: Mapping[str, Showing]
     curve: tuple[Showing, ...]
+    labelled: tuple[Showing, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +78,10 @@ class Contest:
         """Return the mean of a figure over the divisions."""
         return float(np.mean([getattr(each.shown[method], what) for each in self.rounds]))
 
-    def over(self, rival: str) -> float:
+    def over(self, rival: str, curve: str = "curve") -> float:
         """Return our seconds over a rival's where our curve has its mean accuracy; NaN where it stays below."""
         accuracy_A, seconds_A = (
-            np.mean([[getattr(shown, what) for shown in each.curve] for each in self.rounds], axis=0)
+            np.mean([[getattr(shown, what) for shown in getattr(each, curve)] for each in self.rounds], axis=0)
             for what in ("accuracy", "seconds")
         )
         order_A = np.argsort(seconds_A)
@@ -133,7 +135,8 @@ def one_round(material: Material, seed: int) -> Round:
         "voting": voting(whole),
     }.items():
         shown[name] = show(candidate, ground, count)
-    return Round(show(alone, ground).accuracy, shown, tuple(show(each, ground) for each in curve(whole)))
+    curves = (tuple(show(each, ground) for each in curve(whole, labels)) for labels in (False, True))
+    return Round(show(alone, ground).accuracy, shown, *curves)
 
 
 def known(levels: Levels, rows: NDArray[np.int64], config: PlanConfig) -> EvaluationData:
@@ -151,17 +154,22 @@ def to_buy(outputs: Outputs, config: PlanConfig) -> Outputs:
     return replace(outputs, labels=labels)
 
 
-def curve(data: EvaluationData) -> list[Candidate]:
-    """Return the cheapest of ours for each of `AGREEMENTS` on these texts."""
-
-    proposals, chosen = propose(data), []
-    for share in AGREEMENTS:
-        last = [int(np.searchsorted(each.apart_P, 1 - share + 1e-9, side="right")) - 1 for each in proposals]
-        number = int(np.argmin([each.seconds_P[at] for each, at in zip(proposals, last, strict=True)]))
-        candidate, threshold_G = proposals[number].candidate, proposals[number].threshold_PG[last[number]]
-        gates = zip(candidate.gates, threshold_G.tolist(), strict=True)
-        chosen.append(replace(candidate, gates=tuple(replace(gate, threshold=at) for gate, at in gates)))
-    return chosen
+def curve(data: EvaluationData, labels: bool) -> list[Candidate]:
+    """Return the cheapest of ours for each of `SHARES` on these texts: of what routers expect, or as their labels say."""
+    large, offers = (
+        float(level_step(data, len(data.levels) - 1).correct_R.mean()),
+        list[tuple[float, float, Candidate]](),
+    )
+    for proposal in propose(data):
+        kept_P, seconds_P = 1 - proposal.apart_P, proposal.seconds_P
+        if labels:
+            points = points_of(proposal, data)
+            kept_P, seconds_P = points.right_PR.mean(axis=1) / large, points.seconds_P
+        for kept, seconds, threshold_G in zip(kept_P, seconds_P, proposal.threshold_PG, strict=True):
+            at = zip(proposal.candidate.gates, threshold_G.tolist(), strict=True)
+            gates = tuple(replace(gate, threshold=threshold) for gate, threshold in at)
+            offers.append((float(kept), float(seconds), replace(proposal.candidate, gates=gates)))
+    return [min(offers, key=lambda offer: (offer[0] < share - 1e-9, offer[1]))[2] for share in SHARES]
 
 
 def show(candidate: Candidate, data: EvaluationData, labels: int = 0, promise: str = "drop") -> Showing:
@@ -206,6 +214,8 @@ def targets(sets: Mapping[str, Contest]) -> list[Target]:
     own = {name: each for name, each in single.items() if TABI in each.rounds[0].shown}
     limits += bars("seconds over tabi, equal accuracy", lambda each: each.over(TABI), 0.5, None, own)
     limits += bars("seconds over tabi with our levels, equal accuracy", lambda each: each.over(TABI_OURS), 1.0, 0.8)
+    what = "seconds over tabi with our levels and as many labels, equal accuracy"
+    limits += bars(what, lambda each: each.over(TABI_OURS, "labelled"), 1.0, 0.8)
     for what, of, worst in (("pairs", pairs, 0.85), ("long texts", long, 0.6)):
         if of:
             limits += bars(
@@ -228,4 +238,5 @@ def plain(each: Contest) -> dict[str, Any]:
     ]
     large = float(np.mean([division.large for division in each.rounds]))
     over = {rival: each.over(rival) for rival in (TABI, TABI_OURS) if rival in each.rounds[0].shown}
+    over["tabi, our levels, as many labels"] = each.over(TABI_OURS, "labelled")
     return {"divisions": len(each.rounds), "large": large, "majority": each.majority, "over": over, "methods": methods}

@@ -168,7 +168,7 @@ def prove(proposal: Proposal, data: EvaluationData, promise: Promise) -> Proven 
     Where the answers differ and no label is known, or more would be looked at than the promise allows, accuracy counts as
     lost: with no label at all, a drop is proven by the large model's answers alone.
     """
-    points = _points(proposal, data)
+    points = points_of(proposal, data)
     known_R, looked_R, best = ~np.isnan(data.outputs.labels), np.zeros(len(data.outputs.labels), dtype=np.bool_), None
     for point, as_large_R in enumerate(points.as_large_PR):
         wanted_R = looked_R | (_wanted(promise, ~as_large_R) & known_R)
@@ -193,7 +193,7 @@ def wanted(proposal: Proposal, data: EvaluationData, promise: Promise) -> tuple[
 
     Of the answers that differ where no label is known, half are expected to be lost.
     """
-    points = _points(proposal, data)
+    points = points_of(proposal, data)
     known_R, looked_R, best = ~np.isnan(data.outputs.labels), np.zeros(len(data.outputs.labels), dtype=np.bool_), None
     lacking_R, seconds = np.zeros_like(looked_R), float(points.large.seconds_R.mean())
     for point, as_large_R in enumerate(points.as_large_PR):
@@ -210,7 +210,7 @@ def wanted(proposal: Proposal, data: EvaluationData, promise: Promise) -> tuple[
 
 
 @dataclass(frozen=True, slots=True)
-class _Points:
+class Points:
     """What a proposal does on some texts at each of its thresholds. `large`: what the large model alone does."""
 
     as_large_PR: Bools
@@ -224,7 +224,8 @@ class _Points:
         return bool(self.seconds_P[point] < most)
 
 
-def _points(proposal: Proposal, data: EvaluationData) -> _Points:
+def points_of(proposal: Proposal, data: EvaluationData) -> Points:
+    """Return what a proposal does on these texts. Raises as `level_step`."""
     path = proposal.candidate.levels
     large = level_step(data, path[-1])
     steps = [level_step(data, level, path[:place]) for place, level in enumerate(path)]
@@ -238,7 +239,7 @@ def _points(proposal: Proposal, data: EvaluationData) -> _Points:
     as_large_SR = [same(answer_RK, large.answer_RK, data.regression, data.tolerance) for answer_RK in answers]
     as_large_PR, seconds_P = frontier.applied(as_large_SR, seconds, score_GR, proposal.threshold_PG)
     right_PR, _ = frontier.applied([step.correct_R for step in steps], seconds, score_GR, proposal.threshold_PG)
-    return _Points(as_large_PR, right_PR, seconds_P, large)
+    return Points(as_large_PR, right_PR, seconds_P, large)
 
 
 def _bound(difference_R: Floats, square_R: Floats, promise: Promise) -> float:
@@ -257,7 +258,7 @@ def _wanted(promise: Promise, apart_R: Bools) -> Bools:
     return apart_R if promise.kind == "drop" else np.ones_like(apart_R)
 
 
-def _difference(promise: Promise, points: _Points, point: int, looked_R: Bools) -> Floats:
+def _difference(promise: Promise, points: Points, point: int, looked_R: Bools) -> Floats:
     """Return [R], what a text adds to the mean that is to be bounded. `looked_R`: whether its label may be used."""
     right_R, as_large_R = points.right_PR[point].astype(np.float64), points.as_large_PR[point]
     if promise.kind == "agree":

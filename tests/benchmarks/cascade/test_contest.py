@@ -12,6 +12,7 @@ from pliant.benchmarks.cascade.contest import (
     DROP,
     FEWER,
     LABELS,
+    SHARES,
     TABI,
     TABI_OURS,
     UNLABELLED,
@@ -82,6 +83,12 @@ def test_ours_without_a_promise_goes_from_the_quickest_to_the_large_model_alone(
     assert shown.curve[-1].agreement == 1
 
 
+def test_labels_choose_thresholds_that_keep_as_many_right_answers(shown):
+    seconds, shares = [each.seconds for each in shown.labelled], np.array(SHARES) * shown.large
+    assert seconds == sorted(seconds)
+    assert all(each.accuracy > share - 0.05 for each, share in zip(shown.labelled, shares, strict=True))
+
+
 @pytest.mark.parametrize(
     ("wanted", "over"), [(0.83, 0.5), (0.7, 0.1), (0.95, np.nan)], ids=["within", "below", "beyond"]
 )
@@ -90,7 +97,7 @@ def test_equal_accuracy_is_read_off_the_mean_curve(wanted, over):
     rounds = []
     for points in curves:
         curve = tuple(replace(SHOWN, accuracy=accuracy, seconds=seconds) for accuracy, seconds in points)
-        rounds.append(Round(0.95, {TABI: replace(SHOWN, accuracy=wanted, seconds=0.5)}, curve))
+        rounds.append(Round(0.95, {TABI: replace(SHOWN, accuracy=wanted, seconds=0.5)}, curve, ()))
     over = Contest(tuple(rounds), 0.5, False).over(TABI)
     expected = {0.83: (0.05 + 0.3 * 0.85) / 0.5}.get(wanted, over)
     assert over == pytest.approx(expected, nan_ok=True)
