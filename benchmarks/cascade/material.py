@@ -49,7 +49,12 @@ from pliant.training.text_data import TextData, assemble
 from pliant.training.texts import load
 
 FOLDER = places.SHARED / "text"
-RECIPE, DISTILLED, READ = 1, 1, 2  # raised when the code of training, distilling or reading changes what it makes
+RECIPE, DISTILLED, BAG, READ = (
+    1,
+    1,
+    2,
+    2,
+)  # raised when the code of training, distilling or reading changes what it makes
 FROZEN = 2  # layers of the large model that stay as they were pretrained
 LARGE = 6
 TABI = (1, 2, 3)  # layers of the published cascade's levels before the large one
@@ -216,7 +221,9 @@ def _distilled(
     mark = _hashed(DISTILLED, CONFIG.distil, large.digest, unlabelled)
     lesson = shelf.kept("lesson", Lesson, mark, lambda p: make_lesson(CONFIG, data, unlabelled, large, p)[0])
     return {
-        "bag": shelf.kept("bag", Bag, mark, lambda p: make_bag(CONFIG, data, unlabelled, large, lesson, p)[0]),
+        "bag": shelf.kept(
+            "bag", Bag, _hashed(BAG, mark), lambda p: make_bag(CONFIG, data, unlabelled, large, lesson, p)[0]
+        ),
         "exit1": shelf.kept("exit1", Exit, mark, lambda p: make_exit(CONFIG, data, large, lesson, 1, p)[0]),
     }
 

@@ -235,10 +235,11 @@ def make_bag(
     """Distil a bag of n-grams."""
     began, classifier, learnt = time.monotonic(), large.load(), lesson.load()
     readings = readings_of(classifier, [*data.texts(data.split.fit), *unlabelled])
+    tokens: Any = load_model(classifier).get_input_embeddings()  # type: ignore[operator]
     with threads(1):  # many small steps
         bag = pliant.training.cascade.distil.train_bag(
             *(config.distil, classifier, large.digest, "bag", learnt.data),
-            *(readings, learnt.logits, learnt.labels, progress),
+            *(readings, learnt.logits, learnt.labels, tokens.weight.detach().numpy(), progress),
         )
     return bag, {"seconds": time.monotonic() - began, "texts": len(readings)}
 

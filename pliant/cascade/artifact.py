@@ -41,6 +41,7 @@ class Bag:
     table: NDArray[np.float32]  # [G, W]
     head: NDArray[np.float32]  # [K, W]
     bias: NDArray[np.float32]  # [K]
+    seen: NDArray[np.bool_] | None = None  # [G] whether a text that it learnt from has the n-gram; None: all
 
 
 @dataclass(frozen=True, slots=True)

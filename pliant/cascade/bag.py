@@ -54,6 +54,7 @@ class BagModel:
 
     def __init__(self, bag: Bag) -> None:
         self._grams_G = np.append(bag.grams, np.int32(2**31 - 1))  # the last one is of no text
+        self._seen_G = np.append(np.ones(len(bag.grams), np.bool_) if bag.seen is None else bag.seen, False)
         self._table_GW = np.ascontiguousarray(bag.table)
         self._head_KW, self._bias_K = np.ascontiguousarray(bag.head), bag.bias
         self._unknown_K = np.zeros_like(bag.bias) if bag.classes else bag.bias
@@ -61,13 +62,14 @@ class BagModel:
     def logits(self, ids_N: NDArray[np.int32], types_N: NDArray[np.int8]) -> NDArray[np.float32]:
         """Return [K] the outputs for a text, of the mean row of its known n-grams.
 
-        A text of which it knows less than half of the tokens, such as one of another language, gets equal outputs, and so a
+        A text of whose tokens it has seen less than half, such as one of another language, gets equal outputs, and so a
         doubt that no other has; in a regression the bias alone.
         """
         number_M = grams(ids_N, types_N)
         place_M = self._grams_G.searchsorted(number_M)
         known_M = self._grams_G.take(place_M) == number_M
-        if 2 * np.count_nonzero(known_M[: len(ids_N)]) < len(ids_N) - MARKS or not known_M.any():
+        seen_N = known_M[: len(ids_N)] & self._seen_G.take(place_M[: len(ids_N)])
+        if 2 * np.count_nonzero(seen_N) < len(ids_N) - MARKS or not known_M.any():
             return self._unknown_K.copy()
         known = place_M.compress(known_M)
         sum_W = np.add.reduce(self._table_GW.take(known, axis=0))

@@ -1,10 +1,12 @@
 """Distils the small levels of a cascade from its large model: a bag of token n-grams, and heads on the large model's layers.
 
 Both learn the large model's logits on texts whose labels need not be known, and a little from the labels that are. They
-train on one core in seconds, as the bag has a row for each n-gram and nothing else, and a head reads features that its
-trunk has computed once. Knows no trunk, no tokenizer, no data set.
+train on one core in seconds, as the bag has a row for each n-gram, and a head reads features that its trunk has computed
+once. A token's row is its own plus a projection, which is learnt, of what the large model's own table says of the token: so
+tokens that are alike begin alike, and one that no text had is guessed. Knows no trunk, no tokenizer, no data set.
 
-Shape suffixes: R texts, B batch, K outputs (classes, or 1 in a regression), G n-grams, D width of the trunk.
+Shape suffixes: R texts, B batch, K outputs (classes, or 1 in a regression), G n-grams, W width of the bag, V tokens, D width
+of the trunk.
 """
 
 from __future__ import annotations
@@ -30,7 +32,10 @@ from pliant.training.classifier import schedule
 DEEP = 12
 """Layers from which on a model gets two exits."""
 WARMUP = 0.1  # share of all steps
+OWN, PROJECTED = 0.1, 0.3  # deviations of a row's own part and of the projection before training
 Index = NDArray[np.int64]
+Stored = tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.bool_]]
+"""The numbers of a bag's n-grams [G], ascending, their rows [G, W], and whether a text to learn from has them [G]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,30 +92,34 @@ def train_bag(
     readings: Sequence[Tokens],
     target_RK: NDArray[np.floating[Any]],
     label_R: NDArray[np.float64],
+    token_VD: NDArray[np.float32],
     progress: Progress = silent,
 ) -> Bag:
     """Return the bag that answers as the large model does on these texts, of which it knows the n-grams.
 
     `readings`: the texts' tokens as the large model reads them; `target_RK`: its logits, or its values [R, 1]; `label_R`:
-    the number of the class, or the value; NaN: not known. The same seed gives the same bag on one thread. Raises
-    `InputError` for targets that are not finite.
+    the number of the class, or the value; NaN: not known; `token_VD`: its table of tokens, of which a bag of pairs uses
+    nothing. The same seed gives the same bag on one thread. Raises `InputError` for targets that are not finite.
     """
     goal = _Goal.of(config, target_RK, label_R, regression=not large.classes)
-    known_G, texts = _texts([grams(*reading) for reading in readings], config.most)
+    known_G, texts, silent_S = _texts([grams(*reading) for reading in readings], config.most)
     torch.manual_seed(config.seed)
-    table = nn.EmbeddingBag(max(1, len(known_G)), config.width, mode="mean", sparse=True)
-    nn.init.normal_(table.weight, std=0.1)
+    standard_VD = (token_VD - token_VD.mean(0)) / (token_VD.std() or 1.0)
+    rows = _Rows(
+        known_G, standard_VD[:0] if any(types_N.any() for _, types_N in readings) else standard_VD, config.width
+    )
     head = nn.Linear(config.width, goal.outputs)
 
-    def answer(rows: Index) -> Tensor:
-        output_BK: Tensor = head(table(*texts.batch(rows)))
+    def answer(index: Index) -> Tensor:
+        output_BK: Tensor = head(rows(*texts.batch(index)))
         return output_BK
 
     optimizers = (
-        torch.optim.SparseAdam(table.parameters(), lr=config.bag_rate),
-        torch.optim.Adam(head.parameters(), lr=config.bag_rate / 2),
+        torch.optim.SparseAdam(rows.own.parameters(), lr=config.bag_rate),
+        torch.optim.Adam([*rows.projection.parameters(), *head.parameters()], lr=config.bag_rate / 2),
     )
     _train(optimizers, goal, answer, config.bag_epochs, progress)
+    number_G, table_GW, seen_G = rows.stored(known_G, silent_S, config.most)
     out, bias = goal.restored(head)
     return Bag(
         name,
@@ -120,11 +129,44 @@ def train_bag(
         large.tokenizer,
         large.max_length,
         texts_fingerprint,
-        known_G,
-        _array(table.weight)[: len(known_G)],
+        number_G,
+        table_GW,
         out,
         bias,
+        seen_G,
     )
+
+
+class _Rows(nn.Module):
+    """The rows of a bag: each n-gram's own, to which a token adds a projection of its row in `token_VD`."""
+
+    def __init__(self, known_G: NDArray[np.int32], token_VD: NDArray[np.float32], width: int) -> None:
+        super().__init__()
+        self._token_VD = torch.from_numpy(token_VD)
+        self.own = nn.EmbeddingBag(max(1, len(known_G)), width, mode="mean", sparse=True)
+        given_GD, token_G = torch.zeros(len(self.own.weight), token_VD.shape[1]), known_G < len(token_VD)
+        given_GD[: len(known_G)][token_G] = self._token_VD[known_G[token_G]]
+        self._given = nn.EmbeddingBag.from_pretrained(given_GD, mode="mean")
+        self.projection = nn.Linear(token_VD.shape[1], width, bias=False)
+        nn.init.normal_(self.own.weight, std=OWN)
+        nn.init.normal_(self.projection.weight, std=PROJECTED / math.sqrt(token_VD.shape[1]))
+
+    def forward(self, flat: Tensor, start_B: Tensor) -> Tensor:
+        """Return [B, W] the mean rows of texts, whose n-grams stand one text after the other."""
+        mean_BW: Tensor = self.own(flat, start_B) + self.projection(self._given(flat, start_B))
+        return mean_BW
+
+    def stored(self, known_G: NDArray[np.int32], silent_S: NDArray[np.int32], most: int) -> Stored:
+        """Return the n-grams, their rows, and which were seen: beside the known ones at most `most` further tokens."""
+        other_O = np.setdiff1d(np.arange(len(self._token_VD), dtype=np.int32), np.concatenate([known_G, silent_S]))[
+            :most
+        ]
+        with torch.no_grad():
+            known_GW = self.own.weight[: len(known_G)] + self.projection(self._given.weight[: len(known_G)])
+            table_GW = torch.cat([known_GW, self.projection(self._token_VD[other_O])])
+        number_G = np.concatenate([known_G, other_O])
+        order_G = np.argsort(number_G)
+        return number_G[order_G], _array(table_GW)[order_G], order_G < len(known_G)
 
 
 def train_exit(
@@ -232,11 +274,11 @@ class _Texts:
         return torch.from_numpy(flat), torch.from_numpy(np.cumsum(length_B) - length_B)
 
 
-def _texts(grams_R: Sequence[NDArray[np.int32]], most: int) -> tuple[NDArray[np.int32], _Texts]:
-    """Return [G] the n-grams that a bag knows, ascending, and the texts by them.
+def _texts(grams_R: Sequence[NDArray[np.int32]], most: int) -> tuple[NDArray[np.int32], _Texts, NDArray[np.int32]]:
+    """Return [G] the n-grams that a bag knows, ascending, the texts by them, and [S] those that say nothing.
 
-    These are the `most` that are in most texts, of equally common ones tokens first. Left out are those that every text has
-    equally often, such as the mark that it begins with, as they say nothing.
+    These are the `most` that are in most texts, of equally common ones tokens first. Those that every text has equally
+    often, such as the mark that it begins with, say nothing.
     """
     rows, length_R = len(grams_R), np.array([len(each) for each in grams_R])
     owner_L = np.repeat(np.arange(rows), length_R)
@@ -252,7 +294,7 @@ def _texts(grams_R: Sequence[NDArray[np.int32]], most: int) -> tuple[NDArray[np.
     place_L = place_G[gram_L]
     kept = place_L >= 0
     start = np.concatenate([[0], np.cumsum(np.bincount(owner_L[kept], minlength=rows))])
-    return distinct[known], _Texts(place_L[kept], start)
+    return distinct[known], _Texts(place_L[kept], start), distinct[alike_G]
 
 
 def _train(

@@ -88,6 +88,11 @@ def test_a_text_of_another_language_gets_equal_outputs_and_leaves_them_alone():
         assert output.tolist() == [0.0, 0.0, 0.0]
         output += 1
     assert model.logits(*tokens([100, 101, 1, 2])).tolist() != [0.0, 0.0, 0.0]
+    guessed = replace(bag(), seen=~np.isin(bag().grams, (3, 4)))
+    assert BagModel(guessed).logits(*tokens([3, 4, 3, 4])).tolist() == [0.0, 0.0, 0.0]
+    assert BagModel(guessed).logits(*tokens([3, 4, 1])) == pytest.approx(
+        plain_logits(bag(), *tokens([3, 4, 1])), abs=1e-5
+    )
 
 
 def test_a_bag_that_knows_nothing_answers_nothing_and_in_a_regression_the_mean():

@@ -45,9 +45,13 @@ def unknown(count=400):
     return np.full(count, np.nan)
 
 
-def bag_of(readings, target_RK, label_R=None, config=CONFIG, large=LARGE, **options):
+TABLE = np.random.default_rng(5).normal(size=(3 + WORDS, 16)).astype(np.float32)
+"""What a large model says of tokens, at random."""
+
+
+def bag_of(readings, target_RK, label_R=None, config=CONFIG, large=LARGE, table=TABLE, **options):
     label_R = unknown(len(readings)) if label_R is None else label_R
-    return train_bag(config, large, "digest", "bag", "texts", readings, target_RK, label_R, **options)
+    return train_bag(config, large, "digest", "bag", "texts", readings, target_RK, label_R, table, **options)
 
 
 def features(count=400, seed=0):
@@ -101,13 +105,35 @@ def test_a_bag_knows_the_n_grams_of_most_texts_except_those_that_are_alike_in_al
     assert {START, END} < set(alike) and common[:2] == [5, 6]
     for most in (1, 3, 5, 100):
         bag = bag_of(readings, np.eye(3, dtype=np.float32), config=replace(CONFIG, most=most))
-        assert bag.grams.tolist() == sorted(common[:most]) and bag.table.shape == (len(bag.grams), 8)
+        assert bag.grams[bag.seen].tolist() == sorted(common[:most]) and bag.table.shape == (len(bag.grams), 8)
+        guessed = sorted({*range(len(TABLE))} - {START, END, *common[:most]})
+        assert bag.grams[~bag.seen].tolist() == guessed[:most] and (np.diff(bag.grams) > 0).all()
+
+
+def test_a_token_that_no_text_had_is_taken_for_those_that_are_like_it():
+    (readings, share_RW), (others, other_RW) = texts(), texts(seed=1)
+    twins = np.concatenate([TABLE, TABLE[3:] + 0.1])  # of each word, one that no text to learn from has
+    # Every second word is replaced by its twin.
+    changed = [
+        (np.where((np.arange(len(ids)) % 2 == 0) & (ids > END), ids + WORDS, ids), types) for ids, types in others
+    ]
+    assert any((ids >= 3 + WORDS).any() for ids, _ in changed)
+    alike, strangers = (bag_of(readings, teacher(share_RW), table=table) for table in (twins, np.ones_like(twins)))
+    assert agreement(BagModel(alike).logits_of(changed), teacher(other_RW)) > 0.75
+    assert agreement(BagModel(strangers).logits_of(changed), teacher(other_RW)) < 0.7
+
+
+def test_a_bag_of_pairs_knows_what_it_has_seen_alone():
+    readings = [
+        (np.array([START, 5, END, word, END], np.int32), np.array([0, 0, 0, 1, 1], np.int8)) for word in (5, 6, 7)
+    ]
+    assert bag_of(readings, np.eye(3, dtype=np.float32)).seen.all()
 
 
 def test_a_bag_of_texts_that_are_all_alike_answers_with_the_large_model_s_mean():
     readings = [(np.array([START, 5, END], np.int32), np.zeros(3, np.int8))] * 8
     bag = bag_of(readings, np.full((8, 1), 7.0, np.float32), large=REGRESSOR)
-    assert not len(bag.grams)
+    assert not bag.seen.any()
     assert BagModel(bag).logits(*readings[0]) == pytest.approx([7.0], abs=0.3)
 
 
