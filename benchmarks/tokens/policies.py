@@ -1,8 +1,8 @@
 """All policies and the bound on the same loads in the simulator: the device profile of the paper's Figure 4b, and an H200.
 
 Every job is one load, seed and policy; jobs run in processes of their own. Nothing here is measured on a device; what is
-assumed of the paper's ground is told in pliant/tokens/published.py. Utilities are expected ones: an answer in time counts with
-the accuracy of its gamma, whether it happened to be right or not.
+assumed of the paper's ground is told in pliant/tokens/published.py. Utilities are expected ones: an answer in time counts
+with the accuracy of its gamma, whether it happened to be right or not.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 As published: requests wait by deadline. Beforehand the tuples (setting, batch size) are divided by their seconds into evenly
 spaced buckets. Whenever a device becomes free, the slack of the earliest deadline chooses the highest bucket that fits, and
-in it the tuple of the greatest batch is taken. Buckets of few seconds hold small batches of fast settings, those of many also
-large batches of accurate ones, so a queue that falls behind, whose slack shrinks, takes faster settings. Rates, utilities
-and the length of the queue play no part.
+in it the tuple of the greatest batch is taken. Buckets of few seconds hold small batches of fast settings, those of many
+also large batches of accurate ones, so a queue that falls behind, whose slack shrinks, takes faster settings. Rates,
+utilities and the length of the queue play no part.
 
 What the paper leaves open is filled by the strongest reading (docs/log/tokens.md):
 
