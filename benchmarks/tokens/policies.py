@@ -98,7 +98,7 @@ def jobs(setting: Setting) -> list[Job]:
     return [
         Job(name, load, seed, policy, setting.seconds)
         for name, ground in reversed(GROUNDS.items())
-        for load in reversed(ground.loads)
+        for load in reversed(list(ground.loads))
         for seed in range(setting.seeds)
         for policy in (BOUND, *setting.policies)
         if (seed == 0 or policy in SEEDED) and (name, policy) != (GPU, "infaas")
@@ -115,8 +115,8 @@ def run(job: Job) -> Row:
     if job.policy == BOUND:
         certain = {task: dict.fromkeys(shares, 1.0) for task, shares in known.accuracy.items()}
         alike = [replace(request, utility=1.0) for request in load]
-        in_time = fluid(alike, Devices(known.latency, certain), ground.width).utility / len(load)
-        return Row(*where, fluid(load, Devices(known.latency, known.accuracy), ground.width).utility, in_time)
+        answered = fluid(alike, Devices(known.latency, certain), ground.width).utility / len(load)
+        return Row(*where, fluid(load, Devices(known.latency, known.accuracy), ground.width).utility, answered)
     rng = np.random.default_rng(job.seed)
     device = SimulatedDevice(known.latency, known.accuracy, load, rng, loading=known.loading)
     policy, gamma = ("default", 0) if job.policy == PLAIN else (job.policy, None)
@@ -125,8 +125,11 @@ def run(job: Job) -> Row:
         gamma = min(allowed, key=lambda gamma: abs(gamma - own), default=own)
     # No way back to a caller here, so no margin: for every policy alike.
     seen = observations(simulate(make(policy, known, gamma=gamma, options=Options(margin=0.0)), load, device))
-    in_time = [o for o in seen if o.outcome in ("accurate", "wrong") and o.setting is not None]
-    utility = sum(o.request.utility * known.accuracy[o.request.task][o.setting] for o in in_time)
+    utility = sum(
+        o.request.utility * known.accuracy[o.request.task][o.setting]
+        for o in seen
+        if o.setting is not None and o.outcome in ("accurate", "wrong")
+    )
     figures = summarise(seen)
     return Row(*where, utility, figures.attainment, figures.batch, figures.p50, figures.p99)
 

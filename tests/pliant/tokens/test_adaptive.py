@@ -152,18 +152,22 @@ def test_on_the_papers_ground_it_earns_no_less_than_the_baselines(ground, scale,
     assert ours > 1.08 * otas or scale < 2
 
 
-def in_time(name: str, known: Knowledge, load) -> float:
-    device = SimulatedDevice(known.latency, known.accuracy, load, np.random.default_rng(0))
+def in_time(name: str, known: Knowledge, load, jitter: float) -> float:
+    device = SimulatedDevice(known.latency, known.accuracy, load, np.random.default_rng(0), jitter)
     return report(simulate(make(name, known, options=Options(margin=0.0)), load, device)).attainment
 
 
 @pytest.mark.parametrize("ground", PUBLISHED)
-@pytest.mark.parametrize(("scale", "seed"), [(2.0, 6), (3.0, 7)])
-def test_for_attainment_it_answers_more_in_time_than_for_utility_and_about_as_many_as_any_baseline(ground, scale, seed):
+@pytest.mark.parametrize(("scale", "seed", "jitter"), [(2.0, 6, 0.0), (3.0, 7, 0.3)])
+def test_for_attainment_more_are_in_time_than_for_utility_and_about_as_many_as_of_any_baseline(
+    ground, scale, seed, jitter
+):
     load, known = synthetic(scale, seed, SyntheticConfig(seconds=4.0, stretch=1.0)), PUBLISHED[ground]
-    ours = in_time("attainment", known, load)
-    assert ours > 1.1 * in_time("default", known, load)
-    assert ours >= 0.98 * max(in_time(name, known, load) for name in ("otas", "otas-at-once", "slackfit", "pets"))
+    ours = in_time("attainment", known, load, jitter)
+    assert ours > 1.1 * in_time("default", known, load, jitter)
+    assert ours >= 0.98 * max(
+        in_time(name, known, load, jitter) for name in ("otas", "otas-at-once", "slackfit", "pets")
+    )
     assert utility("attainment", known, load) < utility("default", known, load)
 
 
