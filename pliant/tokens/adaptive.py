@@ -65,7 +65,8 @@ class AdaptiveConfig:
     waste: float = 0.05  # share of the best throughput that the size of a batch may give up
     horizon: int = 16  # batches planned ahead
     bucket: float = 0.01  # see `plan`; short queues are planned exactly whatever its value
-    price_share: float = 0.98  # share of the price that is charged; at all of it kinds at the margin would never run
+    price_share: float = 0.95  # share of the price that is charged; at all of it kinds at the margin would never run
+    marginal: float = 0.2  # a kind that nets less than this share of its worth is marginal
     window: float = 1.0  # seconds over which arrivals are counted, at most
     spans: float = 2.0  # the same in mean times from arrival to deadline
     pauses: float = (
@@ -80,7 +81,7 @@ class AdaptiveConfig:
     tie: float = 0.1  # what it adds at most, with u / (1 + u) for a utility of u
 
 
-ATTAINMENT = AdaptiveConfig(attainment=True, spans=0.5)
+ATTAINMENT = AdaptiveConfig(attainment=True, price_share=0.98, spans=0.5)
 """The default's other objective: as many answers in time as can be, then utility x accuracy. All kinds then earn about the
 same, and a price of the latest moments earned most of both (docs/log/tokens.md)."""
 
@@ -273,21 +274,23 @@ class AdaptivePolicy:
     def _batches(self, worth: float, turn: Turn, earliest: float) -> list[list[Entry]]:
         """Return batches of one setting each of these tenants' kinds that are worth the price, by earliest deadline.
 
-        Each kind stands at the setting that earns most net of the price. Beyond the horizon only those are there that net
-        most in a second. Requests whose deadlines are before `earliest` are left out.
+        Each kind stands at the setting that earns most net of the price. Marginal kinds, which net next to nothing, form
+        batches of their own, so that the planner can leave them out. Beyond the horizon only those are there that net most
+        in a second. Requests whose deadlines are before `earliest` are left out.
         """
-        kinds_by_setting: dict[int, list[_Kind]] = {}
-        nets: dict[int, float] = {}
+        kinds_by_key: dict[tuple[int, bool], list[_Kind]] = {}
+        nets: dict[tuple[int, bool], float] = {}
         cost_G = worth * self._sample_G
         for kind in self._waiting(turn):
             net_G = kind.worth_G - cost_G
             best = int(net_G.argmax())
             if net_G[best] > 0:
-                kinds_by_setting.setdefault(best, []).append(kind)
-                nets[best] = max(nets.get(best, 0.0), float(net_G[best] / self._sample_G[best]))
+                key = best, bool(net_G[best] > self._config.marginal * kind.worth_G[best])
+                kinds_by_key.setdefault(key, []).append(kind)
+                nets[key] = max(nets.get(key, 0.0), float(net_G[best] / self._sample_G[best]))
         batches: list[list[Entry]] = []
-        for best in sorted(kinds_by_setting, key=lambda setting: (nets[setting], setting), reverse=True):
-            in_time = [_since(kind.waiting, earliest) for kind in kinds_by_setting[best]]
+        for best, marginal in sorted(kinds_by_key, key=lambda key: (nets[key], key), reverse=True):
+            in_time = [_since(kind.waiting, earliest) for kind in kinds_by_key[best, marginal]]
             entries = list(islice(merge(*in_time), self._size_G[best] * (self._config.horizon - len(batches))))
             while entries and len(batches) < self._config.horizon:
                 size = self._first(best, len(entries))
