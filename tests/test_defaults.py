@@ -32,6 +32,7 @@ from pliant.tokens.otas import OtasConfig
 from pliant.tokens.published import SyntheticConfig
 from pliant.tokens.scheduler import Options as TokensOptions
 from pliant.tokens.simulated import ReferenceConfig as TokensReference
+from pliant.tokens.slackfit import SlackFitConfig
 from tests.fixtures.places import ROOT
 
 GOLDEN = ROOT / "tests/golden/defaults.json"
@@ -41,6 +42,7 @@ KINDS = {
     "prices of tokens": AdaptiveConfig,
     "OTAS": OtasConfig,
     "INFaaS": InfaasConfig,
+    "SlackFit": SlackFitConfig,
     "published load of tokens": SyntheticConfig,
     "reference load of tokens": TokensReference,
     "scheduler of bins": Config,

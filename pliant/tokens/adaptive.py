@@ -65,8 +65,8 @@ class AdaptiveConfig:
     waste: float = 0.05  # share of the best throughput that the size of a batch may give up
     horizon: int = 16  # batches planned ahead
     bucket: float = 0.01  # see `plan`; short queues are planned exactly whatever its value
-    price_share: float = 0.98  # share of the price that is charged; at all of it marginal kinds would never be planned
-    marginal: float = 0.1  # a kind that nets less than this share of its worth is marginal
+    price_share: float = 0.95  # share of the price that is charged; at all of it kinds at the margin would never run
+    marginal: float = 0.2  # a kind that nets less than this share of its worth is marginal
     window: float = 1.0  # seconds over which arrivals are counted, at most
     spans: float = 2.0  # the same in mean times from arrival to deadline
     pauses: float = (
@@ -75,6 +75,15 @@ class AdaptiveConfig:
     notable: float = 0.0005  # seconds by which the turnaround must change before seconds are computed again
     max_kinds: int = 64  # above it, kinds without waiting requests and recent arrivals are forgotten
     grain: float = 0.1  # a task's requests whose utilities differ by less than this share may count as one kind
+    attainment: bool = (
+        False  # whether an answer in time counts 1; what utility x accuracy adds only decides among equals
+    )
+    tie: float = 0.1  # what it adds at most, with u / (1 + u) for a utility of u
+
+
+ATTAINMENT = AdaptiveConfig(attainment=True, price_share=0.98, spans=0.5)
+"""The default's other objective: as many answers in time as can be, then utility x accuracy. All kinds then earn about the
+same, and a price of the latest moments earned most of both (docs/log/tokens.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,9 +194,14 @@ class AdaptivePolicy:
 
     def _worth(self, key: Key) -> tuple[Floats, Hull]:
         task, step, _ = key
-        utility = 0.0 if step is None else exp(step * log(1 + self._config.grain))
-        worth_G = utility * self._accuracy_G[task]
+        worth_G = self._earned(task, 0.0 if step is None else exp(step * log(1 + self._config.grain)))
         return worth_G, hull(self._sample_G, worth_G)
+
+    def _earned(self, task: str, utility: float) -> Floats:
+        """Return what an answer in time earns at each setting, by the objective."""
+        if not self._config.attainment:
+            return utility * self._accuracy_G[task]
+        return 1 + self._config.tie * utility / (1 + utility) * self._accuracy_G[task]
 
     def lost(self, worker: int) -> None: ...
 
@@ -224,7 +238,7 @@ class AdaptivePolicy:
             planned = []
             for batch in batches:
                 requests = [self._requests[request] for _, request in batch]
-                worth_NG = np.array([r.utility * self._accuracy_G[r.task] for r in requests])
+                worth_NG = np.array([self._earned(r.task, r.utility) for r in requests])
                 earned = np.zeros((len(self._settings), len(batch) + 1))
                 earned[:, :-1] = worth_NG[::-1].cumsum(axis=0)[::-1].T
                 planned.append(PlannedBatch(np.array([deadline for deadline, _ in batch]), earned))
@@ -359,7 +373,7 @@ class AdaptivePolicy:
             served = _in_time(entries[: self._first(index, len(entries))], row, now)
             if served:
                 requests = [self._requests[request] for _, request in served]
-                worth = sum(r.utility * self._accuracy_G[r.task][index] for r in requests)
+                worth = sum(self._earned(r.task, r.utility)[index] for r in requests)
                 best = max(best, (worth / row[len(served)], index, served), key=lambda b: b[0])
         return best[1], best[2]
 

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pliant.errors import InputError
-from pliant.tokens.adaptive import AdaptivePolicy
+from pliant.tokens.adaptive import ATTAINMENT, AdaptiveConfig, AdaptivePolicy
 from pliant.tokens.batched import BatchedPolicy, Chooser, FixedChooser, InfaasChooser
 from pliant.tokens.otas import OtasChooser, OtasConfig
 from pliant.tokens.scheduler import Knowledge, Options, Policy, TokensScheduler
+from pliant.tokens.slackfit import SlackFitPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +29,12 @@ def _batched(chooser: Callable[[Knowledge, int], Chooser]) -> Callable[[Knowledg
     return lambda knowledge, workers, _gamma: BatchedPolicy(knowledge, chooser(knowledge, workers))
 
 
-def _otas(keeps: bool) -> Callable[[Knowledge, int, int | None], Policy]:
-    return _batched(lambda knowledge, workers: OtasChooser(knowledge, workers, OtasConfig(keeps=keeps)))
+def _adaptive(config: AdaptiveConfig) -> Callable[[Knowledge, int, int | None], Policy]:
+    return lambda knowledge, _workers, gamma: AdaptivePolicy(knowledge, config, None if gamma is None else (gamma,))
+
+
+def _otas(config: OtasConfig) -> Callable[[Knowledge, int, int | None], Policy]:
+    return _batched(lambda knowledge, workers: OtasChooser(knowledge, workers, config))
 
 
 def _fixed(knowledge: Knowledge, _workers: int, gamma: int | None) -> Policy:
@@ -40,11 +45,21 @@ def _fixed(knowledge: Knowledge, _workers: int, gamma: int | None) -> Policy:
 CHOICES = {
     "default": Choice(
         "prices device time, plans over all that waits; with a gamma: that gamma alone, everything else the same",
-        lambda knowledge, _workers, gamma: AdaptivePolicy(knowledge, only=None if gamma is None else (gamma,)),
+        _adaptive(AdaptiveConfig()),
         allows=lambda _: True,
     ),
-    "otas": Choice("token adaptation as published (OTAS, Algorithms 1, 2 and 3)", _otas(keeps=False)),
-    "otas-kept": Choice("the same, every plan carried out whole before the next is made", _otas(keeps=True)),
+    "attainment": Choice(
+        "the default for attainment: as many answers in time as can be, then utility x accuracy",
+        _adaptive(ATTAINMENT),
+        allows=lambda _: True,
+    ),
+    "otas": Choice("token adaptation as published (OTAS, Algorithms 1, 2 and 3)", _otas(OtasConfig())),
+    "otas-at-once": Choice("the same without its two seconds of settling", _otas(OtasConfig(settling=0.0))),
+    "otas-kept": Choice("otas, every plan carried out whole before the next is made", _otas(OtasConfig(keeps=True))),
+    "slackfit": Choice(
+        "gamma and batch size by the slack of the earliest deadline (SlackFit, SuperServe)",
+        lambda knowledge, _workers, _gamma: SlackFitPolicy(knowledge),
+    ),
     "pets": Choice("gamma 0 always (PetS)", _fixed, 0, lambda gamma: gamma == 0),
     "infaas": Choice(
         "several backbones, switched by load (INFaaS)", _batched(InfaasChooser), variants=True, served=False

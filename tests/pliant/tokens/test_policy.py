@@ -105,7 +105,7 @@ def test_nobody_is_lost_and_nothing_launched_twice_when_knowledge_changes_under_
     assert replay(fresh, map(decode, text(journal))) == journal
 
 
-@pytest.mark.parametrize("policy", ["default", "otas", "otas-kept", "pets", "tome", "vpt"])
+@pytest.mark.parametrize("policy", [policy for policy in POLICIES if policy != "infaas"])
 def test_new_latencies_hold_from_the_next_decision_and_old_launches_end_by_the_old_ones(policy):
     """A launch that was decided on the old profile took what that said, so the device is not slow."""
     fresh = scheduler(policy)
