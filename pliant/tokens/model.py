@@ -230,7 +230,7 @@ def _over_heads(key_BHNE: Tensor) -> Tensor:
 
     Adding the heads one by one is up to five times faster on a CPU than one sum.
     """
-    if key_BHNE.is_cuda:
+    if key_BHNE.device.type != "cpu":
         return key_BHNE.sum(1, dtype=torch.float32)
     first, *rest = key_BHNE.unbind(1)
     return sum(rest, start=first.float())
@@ -242,7 +242,7 @@ def _attend(attn: Any, x_BND: Tensor, mask_B11N: Tensor | None, queries: int | N
     qkv = attn.qkv(x_BND).view(batch, tokens, 3, attn.num_heads, width // attn.num_heads).permute(2, 0, 3, 1, 4)
     query, key, value = qkv.unbind(0)
     query, key = attn.q_norm(query[:, :, :queries]), attn.k_norm(key)
-    fast = _attend_in_half if query.dtype == torch.bfloat16 and not query.is_cuda else scaled_dot_product_attention
+    fast = _attend_in_half if query.dtype == torch.bfloat16 and query.device.type == "cpu" else scaled_dot_product_attention
     out = fast(query, key, value, attn_mask=mask_B11N, scale=attn.scale)
     projected: Tensor = attn.proj(out.transpose(1, 2).reshape(batch, -1, width))
     return projected, key
