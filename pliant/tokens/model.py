@@ -13,8 +13,9 @@ merging A tokens of the even half, M tokens of the odd half, R tokens merged awa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple
 
 import timm
@@ -25,8 +26,9 @@ from timm.models.vision_transformer import Block
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
+from pliant import fallbacks
 from pliant.errors import BackboneError, InputError
-from pliant.models.execution import PackedLinear
+from pliant.models.execution import PackedLinear, reason_of
 from pliant.tokens.points import CLASS, MEAN, Dimensions, Point
 
 
@@ -195,20 +197,68 @@ def _run_block(
     attended_BND, key_BHNE = _attend(block.attn, block.norm1(x_BND), sizes and sizes.mask_B11N, queries)
     attended_BND = block.ls1(attended_BND)
     if merged:
-        x_BND, sizes = _merge_tokens(x_BND, attended_BND, sizes, key_BHNE, merged, proportional)
+        size_BN1 = None if sizes is None else sizes.size_BN1
+        x_BND, size_BN1, log_BN1 = _merging(x_BND, key_BHNE)(x_BND, attended_BND, size_BN1, key_BHNE, merged)
+        sizes = Sizes(size_BN1, log_BN1.transpose(1, 2)[:, None] if proportional else None)
     else:
         x_BND = x_BND[:, :queries] + attended_BND
     return x_BND + block.ls2(block.mlp(block.norm2(x_BND))), sizes
 
 
-def _merge_tokens(
-    x_BND: Tensor, attended_BND: Tensor, sizes: Sizes | None, key_BHNE: Tensor, merged: int, proportional: bool
-) -> tuple[Tensor, Sizes]:
-    """Add what was attended to and merge `merged` tokens away, by their keys."""
+def _merge_in_torch(
+    x_BND: Tensor, attended_BND: Tensor, size_BN1: Tensor | None, key_BHNE: Tensor, merged: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Add what was attended to and merge `merged` tokens away, by their keys; `size_BN1` None: each is a token alone.
+
+    Returns the tokens, their sizes (float32) and the logarithms of these in the tokens' type.
+    """
     x_BND = x_BND + attended_BND
-    size_BN1 = torch.ones_like(x_BND[..., :1], dtype=torch.float32) if sizes is None else sizes.size_BN1
+    if size_BN1 is None:
+        size_BN1 = torch.ones_like(x_BND[..., :1], dtype=torch.float32)
     x_BND, size_BN1 = merge(x_BND, size_BN1, match(_over_heads(key_BHNE), merged))
-    return x_BND, Sizes(size_BN1, size_BN1.log().transpose(1, 2)[:, None].to(x_BND.dtype) if proportional else None)
+    return x_BND, size_BN1, size_BN1.log().to(x_BND.dtype)
+
+
+Merging = Callable[[Tensor, Tensor, Tensor | None, Tensor, int], tuple[Tensor, Tensor, Tensor]]
+
+
+def _merging(x_BND: Tensor, key_BHNE: Tensor) -> Merging:
+    """Return what merges these tokens fastest: two launches on a GPU, unless gradients are asked for."""
+    if not x_BND.is_cuda or x_BND.requires_grad:
+        return _merge_in_torch
+    _, heads, tokens, width = key_BHNE.shape
+    return _compared(x_BND.device, x_BND.dtype, heads, 1 << (tokens - 1).bit_length(), width)
+
+
+@cache
+def _triton() -> Merging | None:
+    try:
+        from pliant.tokens.triton_merge import merge_in_two_launches
+    except ImportError as error:
+        fallbacks.note("package", f"tokens are merged by torch's operators, which takes longer on a GPU: {error}")
+        return None
+    return merge_in_two_launches
+
+
+@cache
+def _compared(device: torch.device, dtype: torch.dtype, heads: int, tokens: int, width: int) -> Merging:
+    """Return Triton's kernels for this shape where they compile and agree with torch, which is noted once if not."""
+    if (fused := _triton()) is None:
+        return _merge_in_torch
+    random = torch.Generator().manual_seed(0)
+    x_BND, attended_BND = (torch.randn(2, tokens, heads * width, generator=random).to(dtype) for _ in range(2))
+    key_BHNE = torch.randn(2, heads, tokens, width, generator=random).to(dtype)
+    expected = _merge_in_torch(x_BND, attended_BND, None, key_BHNE, tokens // 4)
+    try:
+        results = fused(x_BND.to(device), attended_BND.to(device), None, key_BHNE.to(device), tokens // 4)
+        torch.testing.assert_close(tuple(result.cpu() for result in results), expected, atol=0.05, rtol=0.02)
+    except Exception as error:  # whatever a compiler raises, or two results that differ
+        fallbacks.note(
+            "kernel",
+            f"up to {tokens} tokens of an image are merged by torch's operators, since the kernels fail: {reason_of(error)}",
+        )
+        return _merge_in_torch
+    return fused
 
 
 def _read(norm: nn.Module, x_BND: Tensor, sizes: Sizes | None, reads: str) -> Tensor:
@@ -242,7 +292,11 @@ def _attend(attn: Any, x_BND: Tensor, mask_B11N: Tensor | None, queries: int | N
     qkv = attn.qkv(x_BND).view(batch, tokens, 3, attn.num_heads, width // attn.num_heads).permute(2, 0, 3, 1, 4)
     query, key, value = qkv.unbind(0)
     query, key = attn.q_norm(query[:, :, :queries]), attn.k_norm(key)
-    fast = _attend_in_half if query.dtype == torch.bfloat16 and query.device.type == "cpu" else scaled_dot_product_attention
+    fast = (
+        _attend_in_half
+        if query.dtype == torch.bfloat16 and query.device.type == "cpu"
+        else scaled_dot_product_attention
+    )
     out = fast(query, key, value, attn_mask=mask_B11N, scale=attn.scale)
     projected: Tensor = attn.proj(out.transpose(1, 2).reshape(batch, -1, width))
     return projected, key
@@ -292,7 +346,7 @@ def match(metric_BNE: Tensor, merged: int) -> Matching:
     metric_BNE = metric_BNE / metric_BNE.norm(dim=-1, keepdim=True).clamp_min(1e-6)
     score_BAM = metric_BNE[:, ::2] @ metric_BNE[:, 1::2].transpose(1, 2)
     best_BA, target_BA = score_BAM.max(dim=-1)
-    best_BA[:, 0] = -torch.inf
+    best_BA[:, 0].fill_(-torch.inf)
     source_BR = best_BA.topk(merged, dim=-1, sorted=False).indices
     even = best_BA.shape[1]
     earliness_BA = torch.arange(even, 0, -1, device=best_BA.device).expand_as(best_BA).scatter(1, source_BR, 0)
@@ -309,7 +363,8 @@ def merge(x_BND: Tensor, size_BN1: Tensor, matching: Matching) -> tuple[Tensor, 
     batch, tokens, width = x_BND.shape
     even_BA = torch.cat([matching.kept_BK, matching.source_BR], dim=1)  # those that stay first
     # Positions among all rows of the batch: selecting whole rows is twice as fast as `gather`, which indexes every value.
-    rows = (2 * even_BA + torch.arange(0, batch * tokens, tokens, device=x_BND.device)[:, None]).flatten()
+    start_B = torch.arange(0, batch * tokens, tokens, device=x_BND.device)
+    rows = torch.add(start_B[:, None], even_BA, alpha=2).flatten()
     even_BAD = x_BND.reshape(batch * tokens, width).index_select(0, rows).view(batch, -1, width)
     even_size_BA1 = size_BN1.reshape(batch * tokens, 1).index_select(0, rows).view(batch, -1, 1)
     gone_BRD, gone_size_BR1 = even_BAD[:, stay:], even_size_BA1[:, stay:]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import pairwise, product
 
 from pliant.errors import InputError
 
@@ -18,7 +18,7 @@ CLASS, MEAN, BOTH = READS = "class", "mean", "both"
 """What a head may read: the class token, the mean of the patches, or both, the class token in front."""
 
 GOALS = (0.68, 0.52)
-"""Shares of their blocks' arithmetic that candidates merge down to: those of 10 and 15 tokens merged in each of 12 blocks."""
+"""Shares of their blocks' arithmetic that candidates merge down to: 10 and 15 tokens merged in each of 12 blocks."""
 
 SIZES = (1, 5 / 7, 4 / 7, 1 / 2)
 """Sizes of candidates as shares of the net's own: 224, 160, 128 and 112 pixels."""
@@ -131,7 +131,7 @@ def merged_to(goal: float, plain: Point, net: Dimensions) -> Point | None:
     points = []
     for step in range(1, tokens // 2):
         left = [tokens] + [ALIGNED * round((tokens - step * (i + 1)) / ALIGNED) for i in range(len(blocks))]
-        counts = [before - after for before, after in zip(left, left[1:], strict=False)]
+        counts = [before - after for before, after in pairwise(left)]
         if all(0 < count <= (before - 1) // 2 for count, before in zip(counts, left, strict=False)):
             points.append(replace(plain, merges=tuple(zip(blocks, counts, strict=True))))
     nearest = min(points, key=lambda point: abs(arithmetic(point, net) / whole - goal), default=None)

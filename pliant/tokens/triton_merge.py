@@ -7,6 +7,9 @@ where TF32 alone would round (https://triton-lang.org, `tl.dot`, `input_precisio
 Shape suffixes as in model.py; in kernels `i` counts even tokens, `j` odd ones, `m` rows of the result.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
+# Triton infers the types of its kernels.
+
 from __future__ import annotations
 
 from typing import Any
@@ -16,11 +19,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-MOST = 1024
+MOST = 512
 """Tokens of an image that the first kernel pairs: all even ones are in the registers of one program."""
-
-WARPS = {64: 4, 128: 8, 256: 8, 512: 16}
-"""Even tokens, at most -> warps of the first kernel."""
 
 
 @triton.jit(do_not_specialize=["N", "R", "sb", "sh", "sn"])
@@ -90,10 +90,7 @@ def average_kernel(
     for start in range(0, N, STEP):
         n = start + tl.arange(0, STEP)
         row = tl.load(dest + b * N + n, mask=n < N, other=-1)
-        if SIZED:
-            count = tl.load(size + b * N + n, mask=n < N, other=0.0)
-        else:
-            count = tl.where(n < N, 1.0, 0.0)
+        count = tl.load(size + b * N + n, mask=n < N, other=0.0) if SIZED else tl.where(n < N, 1.0, 0.0)
         place = from_image + n[:, None] * D + c[None, :]
         there = (n < N)[:, None] & (c < D)[None, :]
         value = tl.load(x + place, mask=there, other=0.0).to(tl.float32)
@@ -112,10 +109,9 @@ def average_kernel(
 
 def match_constants(tokens: int, heads: int, width: int) -> dict[str, Any]:
     """Return the constants of `match_kernel` for keys of this shape, and its `num_warps`."""
-    even = max(16, triton.next_power_of_2((tokens + 1) // 2))
-    wide = max(16, triton.next_power_of_2(width))
-    constants = {"H": heads, "E": width, "EVEN": even, "WIDE": wide, "COLS": 64 if even <= 256 else 32}
-    return constants | {"PRECISION": "tf32x3", "num_warps": next(w for most, w in WARPS.items() if even <= most)}
+    even, wide = (max(16, triton.next_power_of_2(count)) for count in ((tokens + 1) // 2, width))
+    constants = {"H": heads, "E": width, "EVEN": even, "WIDE": wide, "PRECISION": "tf32x3"}
+    return constants | {"COLS": 64 if even <= 128 else 32, "num_warps": max(4, even // 16)}
 
 
 def average_constants(dtype: torch.dtype, sized: bool) -> dict[str, Any]:
@@ -150,5 +146,7 @@ def merge_in_two_launches(
     constants = average_constants(x_BND.dtype, size_BN1 is not None)
     grid = batch, triton.cdiv(left, constants["ROWS"]), triton.cdiv(width, constants["COLS"])
     size = dest_BN if size_BN1 is None else size_BN1
-    average_kernel[grid](x_BND, attended_BND, size, dest_BN, out_BND, new_BN1, log_BN1, tokens, left, width, **constants)
+    average_kernel[grid](
+        x_BND, attended_BND, size, dest_BN, out_BND, new_BN1, log_BN1, tokens, left, width, **constants
+    )
     return out_BND, new_BN1, log_BN1
