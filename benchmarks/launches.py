@@ -7,7 +7,7 @@ from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
-ALLOCATING = ("aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty")
+FREE = ("aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty", "aten::_unsafe_view")
 
 
 class _Counter(TorchDispatchMode):
@@ -21,7 +21,7 @@ class _Counter(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         del types
-        self.count += not (func.is_view or func._schema.name in ALLOCATING)
+        self.count += not (func.is_view or func._schema.name in FREE)
         return func(*args, **(kwargs or {}))
 
 

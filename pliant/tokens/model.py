@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import timm
 import torch
-from timm.layers import Format, PatchEmbed, resample_abs_pos_embed
+from timm.layers import PatchEmbed, resample_abs_pos_embed
 from timm.layers.attention import Attention
 from timm.models.vision_transformer import Block
 from torch import Tensor, nn
@@ -82,8 +82,7 @@ class AdaptiveViT(nn.Module):
         """
         patches, positions = self.vit.patch_embed, self.vit.pos_embed
         rows = patches.num_patches + (not self.vit.no_embed_class)
-        plain = type(patches) is PatchEmbed and patches.flatten and patches.output_fmt == Format.NCHW
-        if not plain or positions is None or positions.shape[1] != rows:
+        if type(patches) is not PatchEmbed or positions is None or positions.shape[1] != rows:
             raise BackboneError(
                 f"{type(self.vit).__name__} embeds patches by {type(patches).__name__} and has position embeddings of shape "
                 f"{None if positions is None else tuple(positions.shape)}, but to run at other sizes it must project "

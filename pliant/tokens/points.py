@@ -95,7 +95,7 @@ def _multiplications(point: Point, net: Dimensions) -> int:
     total = (tokens - 1) * 3 * net.patch**2 * net.width
     for block in range(point.blocks):
         left = tokens - merges.get(block, 0)
-        # Of the last block, a head that reads the class token needs the keys and values of all, and the rest of one.
+        # After the projections of all tokens, a head that reads the class token needs no other of the last block.
         query, left = (1, 1) if block == point.blocks - 1 and point.reads == CLASS else (tokens, left)
         total += net.width * (3 * net.width * tokens + 2 * query * tokens + net.width * query + 2 * net.hidden * left)
         tokens = left
