@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from math import isqrt
 from typing import Any, NamedTuple
 
 import timm
@@ -24,7 +25,7 @@ from timm.layers import PatchEmbed, resample_abs_pos_embed
 from timm.layers.attention import Attention
 from timm.models.vision_transformer import Block
 from torch import Tensor, nn
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import avg_pool2d, scaled_dot_product_attention
 
 from pliant import fallbacks
 from pliant.errors import BackboneError, InputError
@@ -122,7 +123,10 @@ class AdaptiveViT(nn.Module):
         point.check(self.dimensions)
         if image_BCHW.shape[-2:] != (point.size, point.size):
             raise InputError("image", tuple(image_BCHW.shape), f"of {point.size} x {point.size} pixels")
-        x_BND, sizes = self._embed(image_BCHW), None
+        x_BND: Tensor = self._embed(image_BCHW)
+        sizes: Sizes | None = None
+        if point.pooled:
+            x_BND, sizes = _pool(x_BND)
         merges, last = dict(point.merges), point.blocks - 1
         for layer, block in zip(range(point.blocks), self.vit.blocks, strict=False):
             queries = 1 if layer == last and point.reads == CLASS else None
@@ -161,6 +165,16 @@ class Sizes(NamedTuple):
     mask_B11N: Tensor | None  # logarithms of the sizes in the tokens' type; None where each token counts once
 
 
+def _pool(x_BND: Tensor) -> tuple[Tensor, Sizes]:
+    """Average each square of four patches; the class token stays."""
+    side = isqrt(x_BND.shape[1] - 1)
+    grid_BDHW = x_BND[:, 1:].transpose(1, 2).unflatten(2, (side, side))
+    x_BND = torch.cat([x_BND[:, :1], avg_pool2d(grid_BDHW, 2).flatten(2).transpose(1, 2)], dim=1)
+    size_BN1 = torch.full_like(x_BND[..., :1], 4, dtype=torch.float32)
+    size_BN1[:, 0].fill_(1)
+    return x_BND, Sizes(size_BN1, size_BN1.log().transpose(1, 2)[:, None].to(x_BND.dtype))
+
+
 def _check_block(block: Any) -> None:
     """Raise `BackboneError` unless `_run_block` computes all that this block does.
 
@@ -193,7 +207,9 @@ def _run_block(
     queries: int | None = None,
 ) -> tuple[Tensor, Sizes | None]:
     """Return the tokens after one block, the first `queries` of them, and their sizes: None as long as none merged."""
-    attended_BND, key_BHNE = _attend(block.attn, block.norm1(x_BND), sizes and sizes.mask_B11N, queries)
+    attended_BND, key_BHNE = _attend(
+        block.attn, block.norm1(x_BND), None if sizes is None else sizes.mask_B11N, queries
+    )
     attended_BND = block.ls1(attended_BND)
     if merged:
         size_BN1 = None if sizes is None else sizes.size_BN1
@@ -253,7 +269,7 @@ def _compared(device: torch.device, dtype: torch.dtype, heads: int, tokens: int,
         torch.testing.assert_close(tuple(result.cpu() for result in results), expected, atol=0.05, rtol=0.02)
     except Exception as error:  # whatever a compiler raises, or two results that differ
         fallbacks.note(
-            "kernel",
+            "package",
             f"up to {tokens} tokens of an image are merged by torch's operators, since the kernels fail: {reason_of(error)}",
         )
         return _merge_in_torch

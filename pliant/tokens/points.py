@@ -1,9 +1,9 @@
 """Operating points of a frozen vision transformer: its picture's size, the blocks that run, what merges, what a head reads.
 
-A point is cheaper than the plain net in four ways that add up: a smaller picture has fewer tokens from the start; the last
-blocks may be left out; tokens merge in a few blocks (ToMe, Bolya et al. 2023, section 3, which merges in every block); and
-a head that reads the class token alone needs no other token of the last block. Which of them pays is measured on each
-device: this file only says what there is to measure.
+A point is cheaper than the plain net in five ways that add up: a smaller picture has fewer tokens from the start; squares of
+four patches may be averaged before the first block; the last blocks may be left out; tokens merge in a few blocks (ToMe,
+Bolya et al. 2023, section 3, which merges in every block); and a head that reads the class token alone needs no other token
+of the last block. Which of them pays is measured on each device: this file only says what there is to measure.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ class Point:
     blocks: int  # that run; the final norm follows the last of them
     merges: tuple[tuple[int, int], ...] = ()  # (block from 0, tokens merged away in it), in the order of blocks
     reads: str = CLASS  # one of READS
+    pooled: bool = False  # whether each square of four patches is averaged before the first block
 
     def __post_init__(self) -> None:
         if self.size < 1:
@@ -73,12 +74,19 @@ class Point:
             raise InputError("size", self.size, f"a multiple of the patches' {net.patch} pixels")
         if self.blocks > net.depth:
             raise InputError("blocks", self.blocks, f"at most {net.depth}")
-        tokens = net.tokens(self.size)
+        if self.pooled and (side := self.size // net.patch) % 2:
+            raise InputError("pooled", self.pooled, f"False for an odd number of patches in a row, {side}")
+        tokens = self.tokens(net)
         for block, count in self.merges:
             if count > (most := (tokens - 1) // 2):
                 limit = f"at most half of the patches, {most} of {tokens} tokens in block {block}"
                 raise InputError("merges", self.merges, limit)
             tokens -= count
+
+    def tokens(self, net: Dimensions) -> int:
+        """Return the tokens that the first block sees."""
+        tokens = net.tokens(self.size)
+        return 1 + (tokens - 1) // 4 if self.pooled else tokens
 
 
 def arithmetic(point: Point, net: Dimensions) -> float:
@@ -91,8 +99,8 @@ def arithmetic(point: Point, net: Dimensions) -> float:
 
 
 def _multiplications(point: Point, net: Dimensions) -> int:
-    merges, tokens = dict(point.merges), net.tokens(point.size)
-    total = (tokens - 1) * 3 * net.patch**2 * net.width
+    merges, tokens = dict(point.merges), point.tokens(net)
+    total = (net.tokens(point.size) - 1) * 3 * net.patch**2 * net.width
     for block in range(point.blocks):
         left = tokens - merges.get(block, 0)
         # After the projections of all tokens, a head that reads the class token needs no other of the last block.
@@ -103,7 +111,7 @@ def _multiplications(point: Point, net: Dimensions) -> int:
 
 
 def candidates(net: Dimensions, sizes: Sequence[int] | None = None) -> Iterator[Point]:
-    """Yield the points worth measuring: sizes and ends with nothing merged, ends at the largest size merged, each by head.
+    """Yield the points worth measuring: sizes and ends, the largest size also merged and pooled, each by what heads read.
 
     `sizes`: pixels, multiples of the patches' side; None for the SIZES that the net has at least four patches at. Raises
     `InputError` for a size that the net cannot run.
@@ -118,6 +126,8 @@ def candidates(net: Dimensions, sizes: Sequence[int] | None = None) -> Iterator[
         yield plain
         if size == max(sizes):
             yield from (merged for goal in GOALS if (merged := merged_to(goal, plain, net)))
+            if size // net.patch % 2 == 0:
+                yield replace(plain, pooled=True)
 
 
 def merged_to(goal: float, plain: Point, net: Dimensions) -> Point | None:
@@ -127,7 +137,7 @@ def merged_to(goal: float, plain: Point, net: Dimensions) -> Point | None:
     within 0.03 of it.
     """
     blocks = sorted({int(depth * net.depth) for depth in MERGING} & set(range(plain.blocks - 1)))
-    tokens, whole = net.tokens(plain.size), arithmetic(replace(plain, reads=BOTH), net)
+    tokens, whole = plain.tokens(net), arithmetic(replace(plain, reads=BOTH), net)
     points = []
     for step in range(1, tokens // 2):
         left = [tokens] + [ALIGNED * round((tokens - step * (i + 1)) / ALIGNED) for i in range(len(blocks))]

@@ -1,4 +1,4 @@
-"""Merging in two launches, without a GPU: equal to torch in Triton's interpreter, compiled for two GPUs, left where it fails."""
+"""Merging in two launches, without a GPU: equal to torch when interpreted, compiled for two GPUs, left where it fails."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_kernels_that_fail_or_differ_are_left_and_noted_once(collector, monkeypa
         monkeypatch.setattr(model_file, "_triton", lambda kernels=kernels: kernels)
         assert chosen() is chosen() is model_file._merge_in_torch
         [fallback] = collector.take()
-        assert fallback.kind == "kernel" and "up to 16 tokens" in fallback.reason and reason in fallback.reason
+        assert fallback.kind == "package" and "up to 16 tokens" in fallback.reason and reason in fallback.reason
     monkeypatch.undo()
 
 
