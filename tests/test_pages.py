@@ -11,7 +11,7 @@ import pytest
 from tests.architecture import OURS
 from tests.fixtures.places import ROOT
 
-MOST_WORDS, MOST_README = 35_000, 100
+MOST_WORDS, MOST_README = 35_170, 100
 PAGES = (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")))
 LINK = re.compile(r"\]\(([^)\s#]*)(?:#([^)\s]+))?\)")
 MENTION = re.compile(r"(docs/[\w/]+\.md)(?:#([\w-]+))?")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.launches import launches
+from pliant.benchmarks.launches import launches
 from pliant.errors import BackboneError, InputError
 from pliant.tokens import model as model_file
 from pliant.tokens.model import AdaptiveViT, create_vit, pack
