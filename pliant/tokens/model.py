@@ -115,10 +115,10 @@ class AdaptiveViT(nn.Module):
         return _read(vit.norm, x_BND, sizes, CLASS)
 
     def at(self, point: Point, image_BCHW: Tensor) -> Tensor:
-        """Return what a head reads of normalised images of the point's size: [B, D], or [B, 2 D] for both reads.
+        """Return what a head reads of normalised images of the point's size: [B, D], or [B, 2 D] where it reads both.
 
-        Raises `InputError` for a point that the net cannot run or images of another size, and `BackboneError` for a net
-        that takes no other size than its own.
+        Positions are kept for each size, so the net's must not change. Raises `InputError` for a point that the net cannot
+        run or images of another size, and `BackboneError` for a net that takes no other size than its own.
         """
         point.check(self.dimensions)
         if image_BCHW.shape[-2:] != (point.size, point.size):

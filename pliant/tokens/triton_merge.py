@@ -111,7 +111,8 @@ def match_constants(tokens: int, heads: int, width: int) -> dict[str, Any]:
     """Return the constants of `match_kernel` for keys of this shape, and its `num_warps`."""
     even, wide = (max(16, triton.next_power_of_2(count)) for count in ((tokens + 1) // 2, width))
     constants = {"H": heads, "E": width, "EVEN": even, "WIDE": wide, "PRECISION": "tf32x3"}
-    return constants | {"COLS": 64 if even <= 128 else 32, "num_warps": max(4, even // 16)}
+    columns = 64 if even <= 128 and wide <= 64 else 32
+    return constants | {"COLS": columns, "num_warps": min(16, max(4, even * wide // 1024))}
 
 
 def average_constants(dtype: torch.dtype, sized: bool) -> dict[str, Any]:
