@@ -36,7 +36,7 @@ class Part:
 PARTS: Mapping[str, Mapping[str, Part]] = {
     "tokens": {
         "planner": Part("seconds a plan takes, by the batches that wait", "tokens.planner:planner", 5.0),
-        "kernels": Part("images/s of every gamma, over plain timm", "tokens.kernels:kernels_of_vit", 60.0),
+        "kernels": Part("images/s of every gamma, over plain timm; of points", "tokens.kernels:kernels_of_vit", 120.0),
         "policies": Part("every policy's utility, simulated, over the fluid bound", "tokens.policies:policies", 180.0),
         "devices": Part("utility of several devices, simulated, over that of one", "tokens.devices:devices", 30.0),
         "baselines": Part(

@@ -64,7 +64,7 @@ FRAMEWORK_HOMES = {
     "bentoml": ("serving/*/service.py", "serving/bento/*.py"),
     "torch": (
         *_MODELS,
-        *(f"pliant/*/{name}.py" for name in ("execution", "graphs", "compile")),
+        *(f"pliant/*/{name}.py" for name in ("execution", "graphs", "compile", "triton_*")),
         "pliant/precision.py",
         "pliant/device.py",
         *_ENGINE,
@@ -72,6 +72,7 @@ FRAMEWORK_HOMES = {
         "serving/*device.py",
     ),
     "timm": ("pliant/*/model.py", *OFFLINE),
+    "triton": ("pliant/*/triton_*.py",),
     "transformers": (*_MODELS, *_ENGINE, *OFFLINE),
     "numba": ("pliant/*_kernel.py",),
     "onnx": ("pliant/bins/runtimes/compile.py",),
@@ -89,7 +90,7 @@ FRAMEWORK_HOMES = {
 }
 """Where a framework may be imported, besides benchmarks and cli."""
 
-OPTIONAL = ("numba", "onnx", "onnxruntime", "vllm", "llguidance", "pydantic", "pydantic_core")
+OPTIONAL = ("numba", "onnx", "onnxruntime", "triton", "vllm", "llguidance", "pydantic", "pydantic_core")
 """A bare GPU machine lacks them: the files of `pliant` that are their homes are imported by those alone that need them."""
 _EVERYWHERE = ("numpy", "scipy", "sklearn", "PIL", "torch", "timm", "transformers", "tokenizers", "jinja2")
 BARE_MACHINE = {

@@ -6,15 +6,15 @@ Seconds do not depend on the weights' values, so random ones serve.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from pliant.benchmarks.launches import launches
 from pliant.benchmarks.results import Add, Target
 from pliant.benchmarks.runs import medians_in_turns
 from pliant.cascade.runtime import CascadeRuntime, Execution, Payload
@@ -109,26 +109,3 @@ def _targets(level: str, rows: Sequence[Mapping[str, Any]]) -> list[Target]:
         Target(f"{level}: launches in bfloat16 over float32, worst size", counts, "<=", 1.1, "x"),
         Target(f"{level}: seconds in bfloat16 over float32, largest size", seconds, "<=", 1.0, "x"),
     ]
-
-
-class _Counter(TorchDispatchMode):
-    """Counts the operators that compute or copy; what gives another view of a tensor launches nothing."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.count = 0
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        del types
-        self.count += not func.is_view
-        return func(*args, **(kwargs or {}))
-
-
-def launches(call: Callable[[], object]) -> int:
-    """Return the operators that a call runs on its device. A GPU launches a kernel for each, or a few."""
-    counter = _Counter()
-    with counter:
-        call()
-    return counter.count

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from pliant.fallbacks import Collector
 from pliant.precision import has_bfloat16
-from pliant.tokens.runtime import CHUNK, Execution, Payload, Staging, TokensRuntime
+from pliant.tokens.points import BOTH, Point
+from pliant.tokens.runtime import CHUNK, Execution, Payload, Staging, TokensRuntime, load_model
 from qa.gpu.device import SpoiltCapture, capture_on, stream_of
 from tests.fixtures.tokens.samples import IMAGE_SIZE, random_images, tiny_backbone, tiny_task
 
@@ -63,6 +65,16 @@ def test_a_device_answers_as_the_plain_model_on_the_cpu_in_float32(graphs, refer
     differences = [np.abs(x - y).max() for x, y in zip(*(run.probabilities for run in runs), strict=True)]
     assert np.median(differences) < 5e-3
     assert np.quantile(differences, 0.9) < 2e-2
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("merged", [(), ((0, 4), (1, 4), (2, 3))])
+def test_points_of_a_device_answer_as_on_the_cpu_and_merge_without_falling_back(device, merged):
+    model, collector = load_model(tiny_backbone(depth=4)), Collector()
+    point, images = Point(24, 4, merged, BOTH), torch.randn(64, 3, 24, 24, generator=torch.Generator().manual_seed(0))
+    expected = model.at(point, images)
+    difference = (model.to(device).at(point, images.to(device)).cpu() - expected).abs().amax(1)
+    assert difference.quantile(0.9) < 2e-2 and not collector.take()
 
 
 def test_the_same_batch_twice_gives_the_same_answer_whatever_ran_between(graphs):
