@@ -35,7 +35,9 @@ DIVISIONS = 40
 DROP, LABELS, FEW, MISSED = 0.01, 100, 1000, 0.05
 AHEAD = 0.10  # of the majority class, so far must the large model's accuracy be for a data set to count
 SHARES = (*np.linspace(0.8, 0.98, 19).tolist(), 0.985, 0.99, 0.995, 1.0)
-"""Of the large model's answers, or of its right ones, on the planning half, at which ours is shown without a promise."""
+"""Of the large model's answers on the planning half, at which ours is shown without a promise."""
+RIGHT = (*SHARES, 1.005, 1.01, 1.015, 1.02)
+"""The same over its right answers: small levels may be right more often."""
 BOUGHT, UNLABELLED, FEWER, TABI, TABI_OURS = "bought labels", "no label", "1,000 texts", "tabi", "tabi, our levels"
 
 
@@ -52,7 +54,7 @@ class Showing:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One division: every method, and ours at each of `SHARES`, without labels and with all. `large`: its accuracy."""
+    """One division: every method, and ours at each of `SHARES` and of `RIGHT`. `large`: the large model's accuracy."""
 
     large: float
     shown: Mapping[str, Showing]
@@ -155,7 +157,10 @@ def to_buy(outputs: Outputs, config: PlanConfig) -> Outputs:
 
 
 def curve(data: EvaluationData, labels: bool) -> list[Candidate]:
-    """Return the cheapest of ours for each of `SHARES` on these texts: of what routers expect, or as their labels say."""
+    """Return the cheapest of ours for each of `SHARES` that routers expect on these texts, or of `RIGHT` by their labels.
+
+    Where none is so good, it is the best.
+    """
     large, offers = (
         float(level_step(data, len(data.levels) - 1).correct_R.mean()),
         list[tuple[float, float, Candidate]](),
@@ -169,7 +174,9 @@ def curve(data: EvaluationData, labels: bool) -> list[Candidate]:
             at = zip(proposal.candidate.gates, threshold_G.tolist(), strict=True)
             gates = tuple(replace(gate, threshold=threshold) for gate, threshold in at)
             offers.append((float(kept), float(seconds), replace(proposal.candidate, gates=gates)))
-    return [min(offers, key=lambda offer: (offer[0] < share - 1e-9, offer[1]))[2] for share in SHARES]
+    return [
+        min(offers, key=lambda o: (max(share - 1e-9 - o[0], 0), o[1]))[2] for share in (RIGHT if labels else SHARES)
+    ]
 
 
 def show(candidate: Candidate, data: EvaluationData, labels: int = 0, promise: str = "drop") -> Showing:

@@ -50,7 +50,7 @@ class DistilConfig:
     most: int = 2**15  # n-grams that the bag knows, each a row of `width` numbers
     width: int = 96  # of the bag
     bag_epochs: int = 10
-    bag_rate: float = 0.01
+    bag_rate: float = 0.03
     hidden: int = 384  # width of a head
     exit_epochs: int = 10
     exit_rate: float = 1.5e-3
