@@ -538,7 +538,10 @@ def run_task(run: Run, config: CascadeFlowConfig, task: TaskData) -> TaskResults
     data, held = texts.data, texts.held
     tell(f"texts of {data.name} with those that were kept", held.repeats if held is not data else None)
     classifiers = {level.name: run(LEVEL, config, level, data) for level in task.levels}
-    levels = distilled(run, config, data, texts.unlabelled, classifiers)
+    # A table of tokens from scratch has learnt from these very texts, and keeps a bag from being better than the model.
+    tokens = config.distil.tokens and task.levels[-1].start != "scratch"
+    distil = replace(config, distil=replace(config.distil, tokens=tokens))
+    levels = distilled(run, distil, data, texts.unlabelled, classifiers)
     chosen, arithmetic = _in_best_precision(run, config, held, levels)
     given = feedback.bought(held, task.labels)
 

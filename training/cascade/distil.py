@@ -43,6 +43,7 @@ class DistilConfig:
     """How the small levels are distilled. Raises `InputError` for values outside their limits."""
 
     bag: bool = True  # whether there is a bag
+    tokens: bool = True  # whether it begins with the large model's table of tokens, unless that is from scratch
     exits: tuple[int, ...] | None = None  # after how many layers there are heads; None: chosen by the model's depth
     weight: float = 0.3  # of a known label, against 1 for the large model's logits
     temperature: float = 2.0  # by which both models' logits are divided where they are compared
@@ -50,7 +51,7 @@ class DistilConfig:
     most: int = 2**15  # n-grams that the bag knows, each a row of `width` numbers
     width: int = 96  # of the bag
     bag_epochs: int = 10
-    bag_rate: float = 0.03
+    bag_rate: float = 0.01
     hidden: int = 384  # width of a head
     exit_epochs: int = 10
     exit_rate: float = 1.5e-3
@@ -105,9 +106,8 @@ def train_bag(
     known_G, texts, silent_S = _texts([grams(*reading) for reading in readings], config.most)
     torch.manual_seed(config.seed)
     standard_VD = (token_VD - token_VD.mean(0)) / (token_VD.std() or 1.0)
-    rows = _Rows(
-        known_G, standard_VD[:0] if any(types_N.any() for _, types_N in readings) else standard_VD, config.width
-    )
+    known = config.tokens and not any(types_N.any() for _, types_N in readings)
+    rows = _Rows(known_G, standard_VD if known else standard_VD[:0], config.width)
     head = nn.Linear(config.width, goal.outputs)
 
     def answer(index: Index) -> Tensor:

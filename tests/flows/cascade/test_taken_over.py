@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from transformers import AutoModelForSequenceClassification
 
 from pliant.errors import InputError
-from pliant.flows.cascade.config import CascadeFlowConfig, read
+from pliant.flows.cascade.config import CascadeFlowConfig, LevelConfig, read
 from pliant.flows.cascade.gate import EvaluatedCascade, judge
 from pliant.flows.cascade.stages import TaskData, load_data, questions, run_task
 from pliant.labelling import Label
@@ -55,6 +56,31 @@ def test_with_labels_its_classes_keep_their_order_and_nothing_is_trained(brought
     large = result.levels["large"].load()
     assert (large.classes, large.max_length) == (KINDS, 32)
     assert result.plan.load().promise == "drop" and result.linear is not None
+
+
+def test_a_bag_begins_with_a_table_of_tokens_that_is_not_from_scratch(brought, tmp_path):
+    config = read(overrides=brought)
+    [data], [level] = load_data(config), config.levels_of(config.tasks[0])
+    assert [_tokens_of(config, data, each) for each in (level, LevelConfig("large"))] == [True, False]
+
+
+def _tokens_of(config, data, level):
+    """Return whether the bag of this level may begin with its table of tokens."""
+    given = []
+
+    def run(stage, *args):
+        if stage.task == "bag":
+            given.append(args[0].distil.tokens)
+            raise Interrupted
+        return SimpleNamespace(load=lambda: SimpleNamespace(layers=()))
+
+    with pytest.raises(Interrupted):
+        run_task(run, config, TaskData((level,), data, ""))
+    return given[0]
+
+
+class Interrupted(Exception):  # noqa: N818
+    """Ends a run."""
 
 
 def test_with_texts_alone_all_that_is_said_is_of_its_own_answers(brought, tmp_path):
