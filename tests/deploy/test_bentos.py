@@ -34,8 +34,9 @@ from pliant.version import VERSION
 from tests.architecture import LINKED, OURS, imports
 from tests.fixtures.places import ROOT
 
-ELSEWHERE = ("vllm", "ray")
-"""Packages that are no part of a bento: an engine in an environment of its own, and devices on several machines."""
+ELSEWHERE = ("vllm", "ray", "triton")
+"""Packages that are no part of a bento: an engine in an environment of its own, devices on several machines, and what comes
+with torch for a GPU."""
 NEEDS = {
     "service": ["Middle[fast]>=1; python_version >= '3.12'", "windows-only; sys_platform == 'win32'"],
     "middle": ["quick; extra == 'fast'", "slow; extra == 'slow'"],
