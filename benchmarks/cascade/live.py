@@ -1,8 +1,8 @@
 """What the cascade bears over HTTP at the large model's latency, on real texts, by the real service.
 
-The large model alone and the default are named in requests to one service, in turns, at the same random times with the same
-texts. Deadlines are far away, so that no answer is cut short: compared is the rate at which 99% of the answers come within
-one time, ten times what the large model alone takes over HTTP.
+The large model alone, the default and, where it plans anything with these levels, Tabi are named in requests to one
+service, in turns, at the same random times with the same texts. Deadlines are far away, so that no answer is cut short:
+compared is the rate at which 99% of the answers come within one time, ten times what the large model alone takes over HTTP.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pliant.protocol import Request
 from pliant.workload import poisson
 
 LARGE, BAG = "only large", "only bag"
-COMPARED = (DEFAULT, LARGE)
+COMPARED = (DEFAULT, "tabi", LARGE)
 SHARES = (0.5, 0.9)  # of what the large model alone bears in a closed loop
 TIMES = 10.0  # of the large model's mean seconds alone: what 99% of the answers may take
 DEADLINE = 25.0  # seconds, which a request without an answer counts
@@ -103,9 +103,10 @@ def live(context: Context) -> Measured:
 
 def measure(task: str, served: Served, config: LiveConfig, stage: Stage) -> Figures:
     """Serve a champion, and measure what it bears."""
-    pool, forms = served.pool, {name: form(name, served.levels) for name in (*COMPARED, BAG)}
+    compared = [name for name in COMPARED if name in served.candidates]
+    pool, forms = served.pool, {name: form(name, served.levels) for name in (*compared, BAG)}
     alone, used, closed = dict[str, float](), dict[str, float](), dict[str, float]()
-    loads, tried = list[dict[str, Any]](), {name: list[tuple[float, bool]]() for name in COMPARED}
+    loads, tried = list[dict[str, Any]](), {name: list[tuple[float, bool]]() for name in compared}
     with launched("cascade", {"agreement_share": 0.0}, project=served.project) as service:
         service.wait_until_ready()
 
@@ -123,15 +124,15 @@ def measure(task: str, served: Served, config: LiveConfig, stage: Stage) -> Figu
                 alone[name] = fmean(reply.seconds for reply in replies)
                 closed[name] = asyncio.run(capacity(service.url, pool, config.probe, config.clients, own, most=256))
         for share in SHARES:
-            done, cores = {name: list[Reply]() for name in COMPARED}, dict.fromkeys(COMPARED, 0.0)
+            done, cores = {name: list[Reply]() for name in compared}, dict.fromkeys(compared, 0.0)
             with stage(f"{task}: {share:g} of what the large model bears") as progress:
-                for number, name, part in turns(config.rounds, COMPARED, progress):
+                for number, name, part in turns(config.rounds, compared, progress):
                     before = core_seconds(service)
                     done[name] += turn(name, share * closed[LARGE], config.seconds, number, part)
                     cores[name] += core_seconds(service) - before
-            loads += [{"candidate": name, "share": share, **figures(done[name], cores[name])} for name in COMPARED]
+            loads += [{"candidate": name, "share": share, **figures(done[name], cores[name])} for name in compared]
         with stage(f"{task}: the highest rates at equal p99") as progress:
-            for number, name, part in turns(config.trials, COMPARED, progress):
+            for number, name, part in turns(config.trials, compared, progress):
                 rate = next_rate(tried[name], SHARES[0] * closed[LARGE])
                 taken = [reply.seconds for reply in turn(name, rate, config.tried, number, part)]
                 tried[name].append((rate, bool(np.quantile(taken, 0.99) <= TIMES * alone[LARGE])))

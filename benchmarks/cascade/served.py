@@ -32,10 +32,11 @@ EPOCHS, TRAIN_LENGTH = 3, 32  # fewer epochs than the contest has, of shorter te
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """`project`: where the registry is. `levels`: by name, ascending. `pool`: task -> its test texts and their labels."""
+    """`project`: where the registry is. `levels`, `candidates`: of the plan. `pool`: task -> its test texts and labels."""
 
     project: settings.Settings
     levels: Sequence[str]
+    candidates: Sequence[str]
     pool: Mapping[str, Sequence[TextExample]]
 
 
@@ -48,11 +49,12 @@ def prepared(name: str, stage: Stage) -> Served:
     with stage(f"{name}: train, distil and plan") as progress:
         released.run_flow(project, "cascade", overrides)
         progress(1, 1)
-    levels = [level.name for level in champion_artifacts(project, Cascade)[name].levels]
+    cascade = champion_artifacts(project, Cascade)[name]
     (data,) = load_data(read(overrides=overrides))
     labels = [data.classes[int(number)] for number in data.labels[data.split.test]]
     texts = [TextExample(*pair) for pair in zip(data.texts(data.split.test), labels, strict=True)]
-    return Served(project, levels, {name: texts})
+    levels, candidates = ([each.name for each in some] for some in (cascade.levels, cascade.candidates))
+    return Served(project, levels, candidates, {name: texts})
 
 
 def flow_settings(name: str) -> dict[str, Any]:
