@@ -17,7 +17,7 @@ from pliant.benchmarks import places
 from pliant.errors import PliantError
 from pliant.flows import settings
 
-CODE = "import json, sys; from pliant.flows.run import run_flow; run_flow(sys.argv[1], None, json.loads(sys.argv[2]))"
+CODE = "import json, sys; from pliant.flows.run import run_flow; run_flow(sys.argv[1], None, json.loads(sys.argv[2]), True)"
 
 
 def registry(name: str) -> settings.Settings:

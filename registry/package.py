@@ -50,6 +50,7 @@ class Package:
     params: Mapping[str, object] = field(default_factory=dict)
     metrics: Mapping[str, float] = field(default_factory=dict)
     tags: Mapping[str, object] = field(default_factory=dict)  # of the version: pliant.data, pliant.git_commit, ...
+    card: str = ""  # what each mechanism in it earned, in Markdown: part of the version's description
 
 
 @dataclass(frozen=True, slots=True)

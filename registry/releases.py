@@ -185,7 +185,8 @@ def of_version(package: Package, champion: int | None) -> str:
         f"Commit: `{tags[COMMIT]}`." if tags.get(COMMIT) else "",
     ]
     rows = [(name, figure(value)) for name, value in package.metrics.items()]
-    return "\n".join([*filter(None, facts), *table(("metric", "value"), rows)])
+    earned = ["", package.card] if package.card else []
+    return "\n".join([*filter(None, facts), *earned, *table(("metric", "value"), rows)])
 
 
 def of_release(reason: str, gate: Mapping[str, Any], former: int | None) -> str:

@@ -113,10 +113,11 @@ def _joined(data: TextData, index: NDArray[np.int64]) -> list[str]:
 def _classify(seen: Any, label_R: NDArray[Any], held: Any, strength: float) -> NDArray[np.int64]:
     """Return the classes of what was held out by logistic regression; `strength`: inverse of the regularisation's."""
     from sklearn.linear_model import LogisticRegression
+    from threadpoolctl import threadpool_limits
 
     if len(set(label_R.tolist())) < 2:
         return np.full(held.shape[0], label_R[0])
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), threadpool_limits(1):  # many small steps
         warnings.simplefilter("ignore")  # that it has not converged: ITERATIONS bounds its time
         predicted: NDArray[np.int64] = (
             LogisticRegression(C=strength, max_iter=ITERATIONS).fit(seen, label_R).predict(held)

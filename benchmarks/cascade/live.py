@@ -1,8 +1,9 @@
 """What the cascade bears over HTTP at the large model's latency, on real texts, by the real service.
 
 The large model alone, the default and, where it plans anything with these levels, Tabi are named in requests to one
-service, in turns, at the same random times with the same texts. Deadlines are far away, so that no answer is cut short:
-compared is the rate at which 99% of the answers come within one time, ten times what the large model alone takes over HTTP.
+service, in turns, at the same random times with the same texts; on the full setting Tabi with its own levels as well.
+Deadlines are far away, so that no answer is cut short: compared is the rate at which 99% of the answers come within one
+time, ten times what the large model alone takes over HTTP.
 """
 
 from __future__ import annotations
@@ -18,21 +19,23 @@ import numpy as np
 
 from pliant.benchmarks import places
 from pliant.benchmarks.cascade.demo import DEFAULT, form
-from pliant.benchmarks.cascade.served import FILES, Served, prepared
+from pliant.benchmarks.cascade.material import FOLDER
+from pliant.benchmarks.cascade.served import OWN, SETS, TABLES, Served, prepared
 from pliant.benchmarks.endpoint import core_seconds, launched
 from pliant.benchmarks.harness import Context, Measured, Stage, need
 from pliant.benchmarks.highest_rate import highest, next_rate
 from pliant.benchmarks.load_generator import Reply, capacity, in_turns, replay, turns, warm
 from pliant.benchmarks.results import Target
+from pliant.cascade.artifact import Cascade
 from pliant.progress import Progress
 from pliant.protocol import Request
 from pliant.workload import poisson
 
-LARGE, BAG = "only large", "only bag"
-COMPARED = (DEFAULT, "tabi", LARGE)
+LARGE, BAG, TABI, TABI_OWN = "only large", "only bag", "tabi", "tabi, its own levels"
 SHARES = (0.5, 0.9)  # of what the large model alone bears in a closed loop
 TIMES = 10.0  # of the large model's mean seconds alone: what 99% of the answers may take
 DEADLINE = 25.0  # seconds, which a request without an answer counts
+FURTHER = SETS[3:]  # pairs and long texts, which have no targets here
 RATE, RATE_MEDIAN, CORE, CORE_MEDIAN, LESS = 2.0, 4.0, 0.5, 0.25, -0.01
 
 
@@ -92,19 +95,30 @@ def targets(every: Sequence[Figures]) -> list[Target]:
 
 def live(context: Context) -> Measured:
     """Train, serve and measure each data set; the quick setting takes one."""
-    names = list(FILES) if context.full else ["banking77"]
-    need(places.missing(*(FILES[name] for name in names)))
+    names = list(SETS) if context.full else ["banking77"]
+    need(places.missing(*(FOLDER / f"{TABLES[name]}.parquet" for name in names if name in TABLES)))
     config, stage = FULL if context.full else LiveConfig(), context.stage
-    every = {name: measure(name, prepared(name, stage), config, stage) for name in names}
+    every = {name: measure(name, prepared(name, stage, context.full), config, stage) for name in names}
     rows = [{"data": name, **row} for name, each in every.items() for row in each.rows()]
     loads = [{"data": name, **row} for name, each in every.items() for row in each.loads]
-    return targets(list(every.values())), {"candidates": rows, "loads": loads}
+    limits = targets([each for name, each in every.items() if name not in FURTHER])
+    return limits, {"candidates": rows, "loads": loads}
 
 
 def measure(task: str, served: Served, config: LiveConfig, stage: Stage) -> Figures:
     """Serve a champion, and measure what it bears."""
-    compared = [name for name in COMPARED if name in served.candidates]
-    pool, forms = served.pool, {name: form(name, served.levels) for name in (*compared, BAG)}
+    cascades, own = served.cascades, f"{task}-{OWN}"
+    named = {
+        DEFAULT: (task, DEFAULT),
+        TABI: (task, TABI),
+        TABI_OWN: (own, TABI),
+        LARGE: (task, LARGE),
+        BAG: (task, BAG),
+    }
+    named = {name: (of, candidate) for name, (of, candidate) in named.items() if plans(cascades.get(of), candidate)}
+    levels = {of: [level.name for level in cascade.levels] for of, cascade in cascades.items()}
+    forms = {name: form(candidate, levels[of]) for name, (of, candidate) in named.items()}
+    pool, compared = served.pool, [name for name in named if name != BAG]
     alone, used, closed = dict[str, float](), dict[str, float](), dict[str, float]()
     loads, tried = list[dict[str, Any]](), {name: list[tuple[float, bool]]() for name in compared}
     with launched("cascade", {"agreement_share": 0.0}, project=served.project) as service:
@@ -112,17 +126,19 @@ def measure(task: str, served: Served, config: LiveConfig, stage: Stage) -> Figu
 
         def turn(name: str, rate: float, length: float, seed: int, progress: Progress) -> list[Reply]:
             arrivals = poisson(rate, length, np.random.default_rng(seed)).tolist()
-            requests = [Request(i, at, at + DEADLINE, task) for i, at in enumerate(arrivals)]
+            requests = [Request(i, at, at + DEADLINE, named[name][0]) for i, at in enumerate(arrivals)]
             return asyncio.run(replay(service.url, requests, pool, seed, progress, forms[name]))
 
-        for name, own in forms.items():
+        for name, (of, _) in named.items():
             with stage(f"{task}: {name}, one after the other and in a closed loop") as progress:
-                warm(service.url, pool, 30, own)
-                requests, before = [Request(i, 0.0, DEADLINE, task) for i in range(config.alone)], core_seconds(service)
-                (replies,) = asyncio.run(in_turns([service.url], requests, pool, progress, own))
+                texts = {of: pool[of]}
+                warm(service.url, texts, 30, forms[name])
+                requests, before = [Request(i, 0.0, DEADLINE, of) for i in range(config.alone)], core_seconds(service)
+                (replies,) = asyncio.run(in_turns([service.url], requests, pool, progress, forms[name]))
                 used[name] = 1000 * (core_seconds(service) - before) / config.alone
                 alone[name] = fmean(reply.seconds for reply in replies)
-                closed[name] = asyncio.run(capacity(service.url, pool, config.probe, config.clients, own, most=256))
+                borne = service.url, texts, config.probe, config.clients, forms[name]
+                closed[name] = asyncio.run(capacity(*borne, most=256))
         for share in SHARES:
             done, cores = {name: list[Reply]() for name in compared}, dict.fromkeys(compared, 0.0)
             with stage(f"{task}: {share:g} of what the large model bears") as progress:
@@ -137,6 +153,11 @@ def measure(task: str, served: Served, config: LiveConfig, stage: Stage) -> Figu
                 taken = [reply.seconds for reply in turn(name, rate, config.tried, number, part)]
                 tried[name].append((rate, bool(np.quantile(taken, 0.99) <= TIMES * alone[LARGE])))
     return Figures(alone, used, closed, {name: highest(trials) for name, trials in tried.items()}, loads)
+
+
+def plans(cascade: Cascade | None, candidate: str) -> bool:
+    """Whether a cascade, if there is one, has a candidate of this name."""
+    return cascade is not None and any(each.name == candidate for each in cascade.candidates)
 
 
 def figures(replies: Sequence[Reply], cores: float) -> dict[str, float]:

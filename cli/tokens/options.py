@@ -28,7 +28,7 @@ def simulate(parser: ArgumentParser) -> None:
     options.simulated_workers(parser)
     profiled = {name: choice.summary for name, choice in CHOICES.items() if not choice.variants}
     options.policy(parser, profiled, "default")
-    text = "for policies with one gamma: tokens added to each image (below 0: merged)"
+    text = "setting to keep to: tokens added to each image (below 0: merged), or the number of an operating point"
     parser.add_argument("--gamma", type=int, help=text)
 
 

@@ -21,6 +21,7 @@ from pliant.flows.tokens.stages import Bundle, TokensResults
 from pliant.registry.names import TOKENS_BACKBONE, TOKENS_PREFIX, TOKENS_PROFILE
 from pliant.registry.package import Package
 from pliant.tokens.artifact import Profile, Task
+from pliant.tokens.points import FIRST_POINT
 from pliant.training.linear import LinearComparison
 
 matplotlib.use("Agg")
@@ -56,15 +57,19 @@ def register(published: Publication, results: TokensResults) -> list[str]:
 
 
 def _metrics(bundle: Bundle) -> dict[str, float]:
-    """Return accuracy and speed by gamma. A metric's name may hold no sign in front: gamma -5 is `m5`, gamma 8 `p8`."""
-    named = {gamma: f"{'m' if gamma < 0 else 'p'}{abs(gamma)}" for gamma in bundle.profile.latency.settings}
+    """Return accuracy and speed by setting."""
     metrics: dict[str, float] = {}
-    for task in bundle.tasks:
-        metrics |= {f"test_accuracy.{task.name}.{named[g]}": share for g, share in task.test_accuracy.items()}
-        metrics |= {f"profiling_accuracy.{task.name}.{named[g]}": share for g, share in task.accuracy.items()}
-    for gamma, name in named.items():
-        metrics[f"images_per_second.{name}"] = 32 / bundle.profile.latency.at(gamma, 32)
+    for setting in bundle.profile.latency.settings:
+        name = _named(setting).replace(" ", "_")
+        metrics[f"images_per_second.{name}"] = 32 / bundle.profile.latency.at(setting, 32)
+        for task in bundle.tasks:
+            metrics[f"test_accuracy.{task.name}.{name}"] = task.test_accuracy[setting]
+            metrics[f"profiling_accuracy.{task.name}.{name}"] = task.accuracy[setting]
     return metrics
+
+
+def _named(setting: int) -> str:
+    return f"point {setting}" if setting >= FIRST_POINT else f"gamma {setting}"
 
 
 def _package(name: str, role: str, bundle: Bundle, versions: Mapping[str, int], result: StageResult[Any]) -> Package:
@@ -96,10 +101,36 @@ def _package(name: str, role: str, bundle: Bundle, versions: Mapping[str, int], 
         columns,
         options={"gamma": 0},
         config={"backbone": uri, "device": "cpu"},
-        params={"classes": len(task.classes), "gammas": sorted(task.accuracy)},
-        metrics={f"test_accuracy.gamma{g}".replace("-", "_m"): share for g, share in task.test_accuracy.items()},
+        params={"classes": len(task.classes), "gammas": sorted(task.accuracy.keys() - task.points.keys())},
+        metrics={
+            f"test_accuracy.{_named(setting).replace(' ', '_')}": task.test_accuracy[setting]
+            for setting in bundle.profile.latency.settings
+        },
+        card=card(task, bundle.profile, result.notes.get("tried", ())),
         tags={**tags, "pliant.data": task.data},
     )
+
+
+def card(task: Task, profile: Profile, tried: Sequence[Mapping[str, Any]]) -> str:
+    """Return what was tried for a task and what it earned, in Markdown."""
+    table, lines = (
+        profile.latency,
+        ["| tried | images/s over gamma 0 | right on the test split | offered |", "|---|---|---|---|"],
+    )
+    batch = table.batches[-1]
+
+    def row(setting: int, what: str) -> str:
+        speed = table.at(0, batch) / table.at(setting, batch)
+        return f"| {what} | {speed:.2f} | {task.test_accuracy[setting]:.1%} | yes |"
+
+    lines += [row(setting, _named(setting)) for setting in table.settings if setting <= 0]
+    lines += [row(number, f"point {number}: {point}") for number, point in sorted(profile.points.items())]
+    left = len(task.points) - len(profile.points)
+    lines += [f"| {left} further operating points | | | no: others are at least as good and as fast |"] * (left > 0)
+    for each in tried:
+        gain = f"{each['gain']:+.1%} ({each['low']:+.1%} to {each['high']:+.1%}) against {_named(each['beside'])}"
+        lines.append(f"| {each['gamma']} prompts a layer: {gain} | | | {'yes' if each['offered'] else 'no'} |")
+    return "\n".join(lines)
 
 
 def profile_package(profile: Profile, folder: Path) -> Package:
@@ -111,23 +142,22 @@ def profile_package(profile: Profile, folder: Path) -> Package:
 
 
 def trade_off(tasks: Sequence[Task], profile: Profile, batch: int = 32) -> Figure:
-    """Draw test accuracy per task (lines) and throughput at one batch size (bars) over gamma."""
-    gammas = profile.latency.settings
+    """Draw test accuracy per task over throughput at one batch size, at every setting: gammas and operating points."""
     figure = Figure(figsize=(9, 4.8), layout="constrained")
-    left = figure.subplots()
-    right = left.twinx()
-    place = np.arange(len(gammas))
-    rates = [batch / profile.latency.at(gamma, batch) for gamma in gammas]
-    right.bar(place, rates, color="#d9dee6", width=0.7, zorder=0)
-    right.set_ylabel(f"images per second at batch {batch} (bars)", color="#6b7686")
-    for task in tasks:
-        left.plot(place, [task.test_accuracy[g] for g in gammas], marker="o", linewidth=2, label=task.name, zorder=3)
-    left.set_zorder(right.get_zorder() + 1)
-    left.set_frame_on(False)
-    left.set_xticks(place, [f"{g:+d}" if g else "0" for g in gammas])
-    left.set(xlabel="gamma: tokens merged (-) or prompts added (+) per layer", ylabel="accuracy on held-out images")
-    left.legend(loc="lower right", frameon=True)
-    left.set_title("What each gamma earns and what it costs")
+    axes, table = figure.subplots(), profile.latency
+    for index, task in enumerate(tasks):
+        for marker, part in (("o", table.settings), ("s", tuple(profile.points))):
+            chosen = [s for s in part if (s in profile.points) == (marker == "s")]
+            rates = [batch / table.at(setting, batch) for setting in chosen]
+            kind = "operating points" if marker == "s" else "gammas"
+            shares = [task.test_accuracy[setting] for setting in chosen]
+            axes.scatter(rates, shares, marker=marker, color=f"C{index}", label=f"{task.name}, {kind}", zorder=3)
+            for setting, rate, share in zip(chosen, rates, shares, strict=True):
+                axes.annotate(_named(setting), (rate, share), xytext=(4, 4), textcoords="offset points", fontsize=7)
+    axes.set(xlabel=f"images per second at batch {batch}", ylabel="accuracy on held-out images", xscale="log")
+    axes.legend(loc="lower left", frameon=True)
+    axes.grid(alpha=0.3)
+    axes.set_title("What each setting earns and what it costs")
     return figure
 
 

@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,9 @@ from pliant.training.tokens.labelled import LabelledPicture
 logger = logging.getLogger("pliant")
 
 FORM = re.compile(r"uint8 ([1-9]\d{0,4}) ([1-9]\d{0,4}) 3")
+
+GAIN = 0.95
+"""Confidence that what costs more than gamma 0 earns something, for all of a task's together."""
 
 TESTED = 1000
 """Test pictures, at most, on which a task is compared with a linear model."""
@@ -107,7 +111,10 @@ def make_task(
         sweep = pliant.training.tokens.task.sweep(task_config, data, foundation, config.device, share(trained, 0, 40))
         task_config, trained = replace(task_config, prompt_rate=sweep.best), share(trained, 40, 100)
         notes = {"sweep": asdict(sweep)}
-    task = pliant.training.tokens.task.train(task_config, data, foundation, backbone.digest, config.device, trained)
+    task = pliant.training.tokens.task.train(
+        *(task_config, data, foundation, backbone.digest, config.device, trained),
+        [gamma for gamma in config.latency.gammas if gamma < 0],
+    )
     notes |= {"prompt_rate": task_config.prompt_rate, "seconds": time.monotonic() - began}
     half = half_of(config.arithmetic, config.device)
     if half is not None:
@@ -116,14 +123,44 @@ def make_task(
         if reason := too_slow(config.arithmetic, half, ratio):
             half, notes["arithmetic"] = None, reason
     gammas = config.latency.gammas
+    task, notes["tried"] = with_gains(config, foundation, task, data)
+    gammas = tuple(gamma for gamma in gammas if task.serves(gamma))
     task = pliant.profiling.tokens.accuracy.profile(
         foundation, task, data, config.device, gammas, measured, config.measured, half
     )
     # Beside a linear model, at the gamma of the best profiling accuracy, on the first test pictures.
     best, rows = max(task.accuracy, key=lambda gamma: task.accuracy[gamma]), data.split.test[: config.measured][:TESTED]
-    runtime = TokensRuntime(foundation, task.backbone, [task], config.device, Execution(precision=FLOAT32))
+    point = {best: task.points[best]} if best in task.points else {}
+    runtime = TokensRuntime(foundation, task.backbone, [task], config.device, Execution(precision=FLOAT32), point)
     right_R = pliant.profiling.tokens.accuracy.right(runtime, task.name, data, rows, best, foundation.image_size)
     return task, notes | {"linear": asdict(pliant.training.linear.compare_pictures(data, rows, right_R))}
+
+
+def with_gains(
+    config: TokensFlowConfig, foundation: Backbone, task: Task, data: ImageData
+) -> tuple[Task, list[dict[str, Any]]]:
+    """Return the task without prompts that earn nothing, and what was tried and earned.
+
+    Each gamma above 0 is compared, picture by picture of the profiling split, with the best of what takes no longer than
+    gamma 0, which the fit split has chosen. It stays where the interval of its gain lies above 0 at 95% confidence for all
+    that were tried.
+    """
+    if not task.prompts:
+        return task, []
+    best, tried = max(task.judged, key=lambda number: (task.judged[number], -number)), list[dict[str, Any]]()
+    judge = partial(
+        pliant.profiling.tokens.accuracy.right_of, foundation, task, data, device=config.device, limit=config.measured
+    )
+    beside_N = judge(best)
+    for gamma in sorted(task.prompts):
+        right_N = judge(gamma)
+        gain = pliant.profiling.tokens.accuracy.compare(right_N, beside_N, 1 - (1 - GAIN) / len(task.prompts))
+        shares = {"accuracy": float(right_N.mean()), "other": float(beside_N.mean())}
+        tried.append({"gamma": gamma, "beside": best, **shares, **asdict(gain), "offered": gain.low > 0})
+    lost = {each["gamma"] for each in tried if not each["offered"]}
+    heads = {number: head for number, head in task.heads.items() if number not in lost}
+    prompts = {gamma: prompt for gamma, prompt in task.prompts.items() if gamma not in lost}
+    return replace(task, heads=heads, prompts=prompts), tried
 
 
 def make_profile(
@@ -144,17 +181,30 @@ def measure(
     """Return the profile of these tasks on this device, and a sentence on its precision; `digest`: of the backbone."""
     with threads(config.threads):
         precision, reason = served_precision(config.arithmetic, backbone, tasks, config.device)
-        served = [task.served_in(precision) for task in tasks]
-        runtime = TokensRuntime(backbone, digest, served, config.device, Execution(precision=precision))
+        served, execution = [task.served_in(precision) for task in tasks], Execution(precision=precision)
+        own = replace(config.latency, gammas=tuple(g for g in config.latency.gammas if all(t.serves(g) for t in tasks)))
+        # Points that all tasks have, and of these those that are worth offering here.
+        points = {n: point for n, point in tasks[0].points.items() if all(t.points.get(n) == point for t in tasks)}
+        if precision != FLOAT32:  # a point that half precision costs too much is left out alone
+            most = config.arithmetic.tolerance
+            points = {n: point for n, point in points.items() if all(t.cost(precision, [n]) <= most for t in tasks)}
+        if points:
+            runtime = TokensRuntime(backbone, digest, served, config.device, execution, points, own.gammas)
+            chosen = pliant.profiling.tokens.latency.offered(
+                runtime, served, backbone.image_size, own.batches[-1], share(progress, 0, 30)
+            )
+            points = {number: points[number] for number in chosen}
+        runtime = TokensRuntime(backbone, digest, served, config.device, execution, points, own.gammas)
         names = [task.name for task in served]
         measured = pliant.profiling.tokens.latency.profile(
-            runtime, names, backbone.image_size, config.latency, config.device, progress
+            runtime, names, backbone.image_size, own, config.device, share(progress, 30, 100)
         )
         device = device_class(config.device)
     latency, urgent = measured.latency, config.reference.urgent[0]
     mean = {gamma: float(np.mean([task.accuracy[gamma] for task in served])) for gamma in latency.settings}
-    rule = rate_rule(latency, mean, latency.batches[-1], urgent / 2)  # a batch may take half of the urgent deadline
-    return Profile(digest, device, latency, measured.spread, measured.memory, rule, precision), reason
+    # OTAS's rule knows gammas alone. A batch may take half of the urgent deadline.
+    rule = rate_rule(latency.only(own.gammas), mean, latency.batches[-1], urgent / 2)
+    return Profile(digest, device, latency, measured.spread, measured.memory, rule, precision, points), reason
 
 
 def served_precision(
@@ -162,15 +212,15 @@ def served_precision(
 ) -> tuple[str, str]:
     """Return the precision that these tasks are served in together, and why, in a sentence.
 
-    It is half precision where the accuracies of all were measured in it, none loses more than is tolerated, and it is
-    measured to be faster here.
+    It is half precision where the accuracies of all were measured in it, none loses more at any gamma than is tolerated,
+    and it is measured to be faster here.
     """
     if config.precision == FLOAT32:
         return FLOAT32, "float32 is served, as the configuration says"
     half = next((p for p in tasks[0].half if is_fast(p, device) and all(p in task.half for task in tasks)), None)
     if half is None:
         return FLOAT32, "float32 is served: the accuracies of all tasks were measured in no faster precision"
-    cost = max(task.cost(half) for task in tasks)
+    cost = max(task.cost(half, task.accuracy.keys() - task.points.keys()) for task in tasks)
     if reason := too_costly(config, half, cost):
         return FLOAT32, reason
     ratio = pliant.profiling.tokens.latency.slowdown(foundation, tasks[0], half, device)

@@ -6,7 +6,7 @@ width, K classes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from pliant.errors import InputError
 from pliant.latency import LatencyTable
+from pliant.tokens.points import Point
 
 FLOAT32 = "float32"
 GAMMAS = (-20, -15, -10, -5, 0, 2, 4, 8)
@@ -41,9 +42,9 @@ class Backbone:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A linear classifier on the class token."""
+    """A linear classifier on the class token, or on what its operating point has it read."""
 
-    weight: NDArray[np.float32]  # [K, D]
+    weight: NDArray[np.float32]  # [K, D], or [K, 2 D] where class token and mean of the patches are read
     bias: NDArray[np.float32]  # [K]
 
 
@@ -57,10 +58,11 @@ class Accuracies:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One classification task on a backbone: a head, deep prompts per gamma > 0, and measured accuracies.
+    """One classification task on a backbone: heads, deep prompts per gamma > 0, and measured accuracies by setting.
 
-    `heads[0]` serves gamma 0 and every merged setting; `heads[gamma]` was trained together with `prompts[gamma]`.
-    Accuracies are those of float32, and in `half` those of other precisions that were measured.
+    `heads[0]` serves gamma 0 and every merged gamma without a head of its own, as older tasks have none; `heads[gamma]` was
+    fitted on what the gamma, or the operating point of this number, leads to. Accuracies are those of float32, and in
+    `half` those of other precisions that were measured.
     """
 
     KIND: ClassVar[str] = "tokens-task"
@@ -75,10 +77,16 @@ class Task:
     test_accuracy: Mapping[int, float]  # gamma -> the same on the test split: what reports quote
     data: str  # fingerprint of the data set it was trained on
     half: Mapping[str, Accuracies] = field(default_factory=dict)  # precision -> accuracies
+    points: Mapping[int, Point] = field(default_factory=dict)  # setting -> operating point; older tasks have none
+    judged: Mapping[int, float] = field(default_factory=dict)  # of 0 and points: right of what heads did not fit on
 
     def head(self, gamma: int) -> Head:
-        """Return the head that serves this gamma."""
-        return self.heads[max(gamma, 0)]
+        """Return the head that serves this setting."""
+        return self.heads[gamma if gamma in self.heads or gamma > 0 else 0]
+
+    def serves(self, gamma: int) -> bool:
+        """Whether it has what this setting needs."""
+        return max(gamma, 0) in self.heads
 
     def served_in(self, precision: str | None) -> Task:
         """Return the task with the accuracies of this precision; None, of older profiles, leaves them as they are.
@@ -96,10 +104,10 @@ class Task:
         measured = self.half[precision]
         return replace(self, accuracy=measured.profiling, test_accuracy=measured.test)
 
-    def cost(self, precision: str) -> float:
-        """Return the largest share of answers, over all gammas, that this measured precision gets less right."""
-        measured = self.half[precision]
-        return max((share - measured.profiling[gamma] for gamma, share in self.accuracy.items()), default=0.0)
+    def cost(self, precision: str, settings: Iterable[int]) -> float:
+        """Return the largest share of answers, over these settings, that this measured precision gets less right."""
+        measured = self.half[precision].profiling
+        return max((self.accuracy[setting] - measured[setting] for setting in settings), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,3 +136,4 @@ class Profile:
     memory: tuple[tuple[int, ...], ...]  # peak bytes beyond the weights, arranged so too; 0 where unmeasured
     rule: RateRule
     precision: str | None = None  # that was measured and is served; None in older ones: what the device prefers
+    points: Mapping[int, Point] = field(default_factory=dict)  # setting -> operating point, those that are offered

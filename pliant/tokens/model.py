@@ -13,7 +13,7 @@ merging A tokens of the even half, M tokens of the odd half, R tokens merged awa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import isqrt
@@ -120,6 +120,13 @@ class AdaptiveViT(nn.Module):
         Positions are kept for each size, so the net's must not change. Raises `InputError` for a point that the net cannot
         run or images of another size, and `BackboneError` for a net that takes no other size than its own.
         """
+        return self.at_ends(point, image_BCHW, (point.blocks,))[0]
+
+    def at_ends(self, point: Point, image_BCHW: Tensor, ends: Sequence[int]) -> list[Tensor]:
+        """Return what a head reads after each of these numbers of blocks, of which the last is the point's.
+
+        Raises as `at`.
+        """
         point.check(self.dimensions)
         if image_BCHW.shape[-2:] != (point.size, point.size):
             raise InputError("image", tuple(image_BCHW.shape), f"of {point.size} x {point.size} pixels")
@@ -127,11 +134,13 @@ class AdaptiveViT(nn.Module):
         sizes: Sizes | None = None
         if point.pooled:
             x_BND, sizes = _pool(x_BND)
-        merges, last = dict(point.merges), point.blocks - 1
+        merges, last, read = dict(point.merges), point.blocks - 1, list[Tensor]()
         for layer, block in zip(range(point.blocks), self.vit.blocks, strict=False):
             queries = 1 if layer == last and point.reads == CLASS else None
             x_BND, sizes = _run_block(block, x_BND, sizes, merges.get(layer, 0), queries=queries)
-        return _read(self.vit.norm, x_BND, sizes, point.reads)
+            if layer + 1 in ends:
+                read.append(_read(self.vit.norm, x_BND, sizes, point.reads))
+        return read
 
     def _embed(self, image_BCHW: Tensor) -> Tensor:
         """Return the tokens before the first block, of images of any size."""

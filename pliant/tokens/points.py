@@ -8,14 +8,24 @@ of the last block. Which of them pays is measured on each device: this file only
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
+
+import numpy as np
 
 from pliant.errors import InputError
 
 CLASS, MEAN, BOTH = READS = "class", "mean", "both"
 """What a head may read: the class token, the mean of the patches, or both, the class token in front."""
+
+Merges = tuple[tuple[int, int], ...]
+FIRST_POINT = 101
+"""From this number on settings are operating points; below they are gammas."""
+
+MOST = 8
+"""Settings that a profile offers, at most, gamma 0 among them where it is worth it."""
 
 GOALS = (0.68, 0.52)
 """Shares of their blocks' arithmetic that candidates merge down to: 10 and 15 tokens merged in each of 12 blocks."""
@@ -51,7 +61,7 @@ class Point:
 
     size: int  # pixels of the picture's side
     blocks: int  # that run; the final norm follows the last of them
-    merges: tuple[tuple[int, int], ...] = ()  # (block from 0, tokens merged away in it), in the order of blocks
+    merges: Merges = ()  # (block from 0, tokens merged away in it), in the order of blocks
     reads: str = CLASS  # one of READS
     pooled: bool = False  # whether each square of four patches is averaged before the first block
 
@@ -67,6 +77,11 @@ class Point:
             raise InputError("merges", self.merges, "of at least 1 token each")
         if self.reads not in READS:
             raise InputError("reads", self.reads, f"one of {', '.join(READS)}")
+
+    def __str__(self) -> str:
+        merged = f", {sum(count for _, count in self.merges)} tokens merged" if self.merges else ""
+        pooled = ", patches averaged by fours" if self.pooled else ""
+        return f"{self.size} px, {self.blocks} blocks{pooled}{merged}, reads {self.reads}"
 
     def check(self, net: Dimensions) -> None:
         """Raise `InputError`, by the field's name, where this net cannot run the point."""
@@ -87,6 +102,58 @@ class Point:
         """Return the tokens that the first block sees."""
         tokens = net.tokens(self.size)
         return 1 + (tokens - 1) // 4 if self.pooled else tokens
+
+
+def numbered(net: Dimensions, sizes: Sequence[int] | None = None) -> dict[int, Point]:
+    """Return the candidates by number, in their order, without the one that gamma 0 is. Raises as `candidates`."""
+    plain = Point(net.size, net.depth)
+    points = (point for point in candidates(net, sizes) if point != plain)
+    return dict(enumerate(points, FIRST_POINT))
+
+
+def forwards(points: Mapping[int, Point]) -> dict[Point, dict[int, Point]]:
+    """Return the points by the forwards that they share, each the longest of its points, which reads both."""
+    groups: dict[tuple[Point, Merges], dict[int, Point]] = defaultdict(dict)
+    for number, point in points.items():
+        groups[replace(point, blocks=1, merges=(), reads=BOTH), point.merges][number] = point
+    return {
+        replace(key, blocks=max(point.blocks for point in group.values()), merges=merges): group
+        for (key, merges), group in groups.items()
+    }
+
+
+def kept(seconds: Mapping[int, float], shares: Sequence[Mapping[int, float]], most: int = MOST) -> list[int]:
+    """Return the settings worth offering: at most so many of those on the hull of seconds and accuracy of some task.
+
+    `seconds`: of a request, by setting, gamma 0 among them; `shares`: of each task, accuracies by setting. The hull begins
+    at a request that is not answered. Where it has more, those stay without which most would be lost, over all tasks and
+    all seconds a request.
+    """
+    chosen = {number for share in shares for number in _hull(seconds, share)}
+    budgets = np.linspace(0.0, max(seconds.values()), 101)
+
+    def worth(numbers: Set[int]) -> float:
+        total = 0.0
+        for share in shares:
+            on = _hull({number: seconds[number] for number in numbers}, share)
+            heights = np.interp(budgets, [0.0, *(seconds[n] for n in on)], [0.0, *(share[n] for n in on)])
+            total += float(heights.mean())
+        return total
+
+    while len(chosen) > most:
+        chosen.remove(max(sorted(chosen), key=lambda number: worth(chosen - {number})))
+    return sorted(chosen)
+
+
+def _hull(seconds: Mapping[int, float], share: Mapping[int, float]) -> list[int]:
+    """Return the settings on the upper concave hull of all and (0, 0), by ascending seconds."""
+    on, at, had = list[int](), 0.0, 0.0
+    while better := [number for number in seconds if share[number] > had + 1e-12]:
+        # The steepest step; where a slower setting is as steep, the larger step lies on the same line.
+        best = max(better, key=lambda n: ((share[n] - had) / max(seconds[n] - at, 1e-12), seconds[n], -n))
+        on.append(best)
+        at, had = seconds[best], share[best]
+    return on
 
 
 def arithmetic(point: Point, net: Dimensions) -> float:
@@ -117,26 +184,27 @@ def candidates(net: Dimensions, sizes: Sequence[int] | None = None) -> Iterator[
     `InputError` for a size that the net cannot run.
     """
     if sizes is None:
-        whole = {max(2, round(share * net.size / net.patch)) * net.patch for share in SIZES}
-        sizes = sorted((size for size in whole if size <= net.size), reverse=True)
+        shares = {max(2, round(share * net.size / net.patch)) * net.patch for share in SIZES}
+        sizes = sorted((size for size in shares if size <= net.size), reverse=True)
     ends = sorted({net.depth, max(1, 3 * net.depth // 4)}, reverse=True)
-    for size, blocks, reads in product(sizes, ends, READS):
-        plain = Point(size, blocks, reads=reads)
-        plain.check(net)
-        yield plain
+    for size in sizes:
+        whole = Point(size, net.depth, reads=BOTH)
+        whole.check(net)
+        # Points of one size that merge alike share a forward, whatever their heads read and wherever they end.
+        alike = [whole]
         if size == max(sizes):
-            yield from (merged for goal in GOALS if (merged := merged_to(goal, plain, net)))
-            if size // net.patch % 2 == 0:
-                yield replace(plain, pooled=True)
+            alike += [merged for goal in GOALS if (merged := merged_to(goal, whole, net, min(ends)))]
+            alike += [replace(whole, pooled=True)] if size // net.patch % 2 == 0 else []
+        yield from (replace(each, blocks=end, reads=reads) for each, end, reads in product(alike, ends, READS))
 
 
-def merged_to(goal: float, plain: Point, net: Dimensions) -> Point | None:
+def merged_to(goal: float, plain: Point, net: Dimensions, end: int | None = None) -> Point | None:
     """Return the point that merges about as many tokens at each depth of MERGING, nearest to `goal` of the arithmetic.
 
-    `goal` is a share of what the plain point would take if its head read all tokens. None where no such point comes
-    within 0.03 of it.
+    `goal` is a share of what the plain point would take if its head read all tokens. `end`: number of blocks before the
+    last of which it merges, those of the point where None. None where no such point comes within 0.03 of the goal.
     """
-    blocks = sorted({int(depth * net.depth) for depth in MERGING} & set(range(plain.blocks - 1)))
+    blocks = sorted({int(depth * net.depth) for depth in MERGING} & set(range((end or plain.blocks) - 1)))
     tokens, whole = plain.tokens(net), arithmetic(replace(plain, reads=BOTH), net)
     points = []
     for step in range(1, tokens // 2):

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pliant.errors import InputError
 from pliant.tokens.adaptive import ATTAINMENT, AdaptiveConfig, AdaptivePolicy
 from pliant.tokens.batched import BatchedPolicy, Chooser, FixedChooser, InfaasChooser
 from pliant.tokens.otas import OtasChooser, OtasConfig
+from pliant.tokens.points import FIRST_POINT
 from pliant.tokens.scheduler import Knowledge, Options, Policy, TokensScheduler
 from pliant.tokens.slackfit import SlackFitPolicy
+
+
+def published(settings: Sequence[int]) -> Sequence[int]:
+    """Return the gammas of these settings, which is what OTAS has."""
+    return [setting for setting in settings if setting < FIRST_POINT]
+
+
+def offered(settings: Sequence[int]) -> Sequence[int]:
+    """Return the operating points, gamma 0 and the gammas above it; of an older profile, without points, all settings."""
+    return settings if max(settings) < FIRST_POINT else [setting for setting in settings if setting >= 0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +32,7 @@ class Choice:
     make: Callable[[Knowledge, int, int | None], Policy]  # of knowledge, workers, and the gamma to keep to, if any
     gamma: int | None = None  # that it keeps to, unless another one is given
     allows: Callable[[int], bool] = lambda _: False  # whether it can be given this gamma to keep to
+    sees: Callable[[Sequence[int]], Sequence[int]] = offered  # which of a profile's settings, unless it keeps to one
     variants: bool = False  # whether it switches between models of several sizes: settings are numbers of variants
     served: bool = True  # whether a service can follow it
 
@@ -53,9 +65,13 @@ CHOICES = {
         _adaptive(ATTAINMENT),
         allows=lambda _: True,
     ),
-    "otas": Choice("token adaptation as published (OTAS, Algorithms 1, 2 and 3)", _otas(OtasConfig())),
-    "otas-at-once": Choice("the same without its two seconds of settling", _otas(OtasConfig(settling=0.0))),
-    "otas-kept": Choice("otas, every plan carried out whole before the next is made", _otas(OtasConfig(keeps=True))),
+    "otas": Choice("token adaptation as published (OTAS, Algorithms 1, 2 and 3)", _otas(OtasConfig()), sees=published),
+    "otas-at-once": Choice(
+        "the same without its two seconds of settling", _otas(OtasConfig(settling=0.0)), sees=published
+    ),
+    "otas-kept": Choice(
+        "otas, every plan carried out whole before the next is made", _otas(OtasConfig(keeps=True)), sees=published
+    ),
     "slackfit": Choice(
         "gamma and batch size by the slack of the earliest deadline (SlackFit, SuperServe)",
         lambda knowledge, _workers, _gamma: SlackFitPolicy(knowledge),
@@ -79,7 +95,7 @@ SERVED = {name: choice.summary for name, choice in CHOICES.items() if choice.ser
 def make(
     policy: str, knowledge: Knowledge, workers: int = 1, gamma: int | None = None, options: Options | None = None
 ) -> TokensScheduler:
-    """Return a new scheduler with this policy. With `gamma` it keeps to that gamma, where the policy allows it.
+    """Return a new scheduler with this policy. With `gamma` it keeps to that setting, where the policy allows it.
 
     For a policy that switches between variants the settings of `knowledge` are their numbers (see scheduler.py). Raises
     `InputError` for an unknown policy, and for a gamma that the policy or the profile does not have.
@@ -92,4 +108,8 @@ def make(
     gamma, profiled = choice.gamma if gamma is None else gamma, knowledge.latency.settings
     if gamma is not None and gamma not in profiled:
         raise InputError("gamma", gamma, f"one of {profiled}")
-    return TokensScheduler(choice.make(knowledge, workers, gamma), workers, options)
+
+    def seen(known: Knowledge) -> Knowledge:
+        return known if gamma is not None else known.only(choice.sees(known.latency.settings))
+
+    return TokensScheduler(choice.make(seen(knowledge), workers, gamma), workers, options, seen)

@@ -1,4 +1,4 @@
-"""Runs a batch of mixed tasks on a device at one gamma.
+"""Runs a batch of mixed tasks on a device at one setting: a gamma, or the number of an operating point.
 
 By default a GPU computes in bfloat16 (where it can) through captured CUDA graphs, and a CPU in float32 with packed
 weights. Nothing is decided here. Prompts and heads of all tasks lie on the device, padded to one shape, so that a mixed
@@ -11,16 +11,17 @@ D width.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import interpolate
 
 from pliant.device import prepare_attention
 from pliant.errors import BackboneError, InputError
@@ -28,8 +29,10 @@ from pliant.models.execution import BUCKETS, Capture, CudaCapture, Graphs, Piece
 from pliant.precision import dtype_of, has_bfloat16
 from pliant.tokens.artifact import Backbone, Task
 from pliant.tokens.model import AdaptiveViT, create_vit, pack
+from pliant.tokens.points import BOTH, CLASS, FIRST_POINT, MEAN, Dimensions, Point
 
 CHUNK = 8  # images
+ROWS = 64  # pictures that are read at a time
 AHEAD = 2  # batches: one that is loaded, and the next one
 
 
@@ -70,7 +73,8 @@ class Execution:
 class TokensRuntime:
     """A backbone on a device, with the prompts and heads of every task beside it.
 
-    It serves the gammas that all its tasks were trained for. Raises `BackboneError` for a task made for another
+    It serves the gammas that all its tasks were trained for (of these `gammas` alone, where they are given) and the
+    operating `points`, by number. Raises `BackboneError` for a task made for another
     backbone, and `InputError` for bfloat16 on a device without instructions for it.
     """
 
@@ -81,8 +85,10 @@ class TokensRuntime:
         tasks: Sequence[Task],
         device: str = "cpu",
         execution: Execution = Execution(),
+        points: Mapping[int, Point] | None = None,
+        gammas: Collection[int] | None = None,
     ) -> None:
-        self._device, self._execution = torch.device(device), execution
+        self._device, self._execution, self.points = torch.device(device), execution, dict(points or {})
         if self._device.type == "cuda":
             prepare_attention()  # here too, so that a profile measures what is served
         half = self._device.type == "cuda" and has_bfloat16(self._device)
@@ -104,6 +110,9 @@ class TokensRuntime:
         self._pieces = Pieces(self._device)
         self._tasks: dict[str, Task] = {}
         self._row: dict[str, int] = {}
+        for point in self.points.values():
+            point.check(self._model.dimensions)
+        self._heads = self.points.keys() | {0, *gammas} if gammas is not None else None
         self._resident = ResidentAdapters(self._device, self._dtype, spare=self._graphs is not None)
         self.update(tasks)
 
@@ -111,18 +120,25 @@ class TokensRuntime:
         """Add tasks, or replace those of the same name, from the next run on. All of them are taken, or none.
 
         Graphs that read a replaced tensor are captured again before this returns. Raises `InputError` for a task that
-        lacks a gamma that is served, and `BackboneError` for one made for another backbone.
+        lacks a setting that is served, and `BackboneError` for one made for another backbone.
         """
-        served = self._resident.at
+        served = self._resident.at.keys() | self.points.keys()
         for task in tasks:
             if task.backbone != self._digest:
                 theirs, own = task.backbone[:12], self._digest[:12]
                 raise BackboneError(f"task {task.name} was made for backbone {theirs}, but the one loaded is {own}")
-            if lacking := sorted(set(served) - set(task.heads)):
+            if lacking := sorted(number for number in served if not task.serves(number)):
                 limit = f"trained for all of {sorted(served)}"
                 raise InputError(f"task {task.name}", f"without gamma {lacking}", limit)
+            if other := [number for number, point in self.points.items() if task.points.get(number) != point]:
+                raise InputError(
+                    f"task {task.name}", f"with other operating points {other}", "of those that are served"
+                )
         tasks_by_name = self._tasks | {task.name: task for task in tasks}
-        replaced = self._resident.fill(list(tasks_by_name.values()))
+        known = list(tasks_by_name.values())
+        shared = {n for task in known for n in task.heads if all(other.serves(n) for other in known)}
+        allowed = {n for n in shared if n < FIRST_POINT or n in self.points} if self._heads is None else self._heads
+        replaced = self._resident.fill(known, shared & allowed)
         self._tasks, self._row = tasks_by_name, {name: row for row, name in enumerate(tasks_by_name)}
         if replaced and self._graphs is not None:
             with torch.inference_mode():
@@ -149,12 +165,12 @@ class TokensRuntime:
             self._staging.send(images)
 
     def run(self, gamma: int, payloads: Sequence[Payload]) -> Run:
-        """Classify a batch, mixed tasks or not, at one gamma, in pieces where the device lacks memory for the whole.
+        """Classify a batch, mixed tasks or not, at one setting, in pieces where the device lacks memory for the whole.
 
         Raises `InputError` for an unknown gamma or task, and for an image of another shape.
         """
         start = time.perf_counter()
-        if max(gamma, 0) not in self._resident.at:
+        if gamma > 0 and gamma not in self._resident.at:
             raise InputError("gamma", gamma, f"at most 0 or one of {sorted(self._resident.at)}")
         shape = (self._image_size, self._image_size, 3)
         for payload in payloads:
@@ -185,10 +201,13 @@ class TokensRuntime:
 
         Graphs record this function, so it never waits for the device and reads no tensor of the host.
         """
-        adapters = self._resident.at[max(gamma, 0)]
-        prompts_BLGD = adapters.prompts_TLGD.index_select(0, task_B) if gamma > 0 else None
-        image_BCHW = self._normalise(pixel_BHWC).to(self._dtype)
-        feature_BD = self._model(image_BCHW, max(-gamma, 0), prompts_BLGD, gamma not in self._execution.unmasked)
+        adapters, point = self._resident.at.get(gamma) or self._resident.at[0], self.points.get(gamma)
+        if point is not None:
+            (feature_BD,) = self._read(point, pixel_BHWC)
+        else:
+            prompts_BLGD = adapters.prompts_TLGD.index_select(0, task_B) if gamma > 0 else None
+            image_BCHW, masked = self._normalise(pixel_BHWC).to(self._dtype), gamma not in self._execution.unmasked
+            feature_BD = self._model(image_BCHW, max(-gamma, 0), prompts_BLGD, masked)
         weight_BKD, bias_BK = adapters.weight_TKD.index_select(0, task_B), adapters.bias_TK.index_select(0, task_B)
         logit_BK = torch.einsum("bd,bkd->bk", feature_BD.float(), weight_BKD) + bias_BK
         return logit_BK.softmax(-1)
@@ -203,13 +222,45 @@ class TokensRuntime:
         """Width of the features."""
         return self._model.width
 
-    def features(self, image_BHWC: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """Return the backbone's own features [B, D] at gamma 0, without any task."""
+    def _read(self, point: Point, pixel_BHWC: Tensor, ends: Sequence[int] | None = None) -> list[Tensor]:
+        """Return what a head reads at an operating point, after these numbers of blocks or its own.
+
+        Bytes are resized where that can be done, which is five times as fast.
+        """
+        if point.size != self._image_size:
+            pixel_BCHW = pixel_BHWC.permute(0, 3, 1, 2)
+            pixel_BCHW = pixel_BCHW if self._device.type == "cpu" else pixel_BCHW.float()
+            size = (point.size, point.size)
+            pixel_BHWC = interpolate(pixel_BCHW, size, mode="bilinear", antialias=True).permute(0, 2, 3, 1)
+        image_BCHW = self._normalise(pixel_BHWC).to(self._dtype)
+        return self._model.at_ends(point, image_BCHW, ends or (point.blocks,))
+
+    @property
+    def depth(self) -> int:
+        """Number of blocks."""
+        return self._model.depth
+
+    @property
+    def dimensions(self) -> Dimensions:
+        """What operating points of the backbone are made from. Raises `BackboneError` where it has none."""
+        return self._model.dimensions
+
+    def features(self, image_BHWC: NDArray[np.uint8], gamma: int = 0) -> NDArray[np.float32]:
+        """Return the backbone's own features [B, D] at a gamma from 0 down, without any task."""
         with torch.inference_mode():
             pixel_BHWC = torch.from_numpy(np.ascontiguousarray(image_BHWC)).to(self._device)
             image_BCHW = self._normalise(pixel_BHWC).to(self._dtype)
-            feature_BD: NDArray[np.float32] = self._model(image_BCHW).float().cpu().numpy()
+            masked = gamma not in self._execution.unmasked
+            feature_BD: NDArray[np.float32] = self._model(image_BCHW, -gamma, None, masked).float().cpu().numpy()
         return feature_BD
+
+    def features_at(
+        self, image_BHWC: NDArray[np.uint8], forward: Point, ends: Sequence[int]
+    ) -> list[NDArray[np.float32]]:
+        """Return what a head reads at a point after each of these numbers of blocks, the last of which is the point's."""
+        with torch.inference_mode():
+            pixel_BHWC = torch.from_numpy(np.ascontiguousarray(image_BHWC)).to(self._device)
+            return [read.float().cpu().numpy() for read in self._read(forward, pixel_BHWC, ends)]
 
 
 class Adapters(NamedTuple):
@@ -221,7 +272,7 @@ class Adapters(NamedTuple):
 
 
 class ResidentAdapters:
-    """The adapters on the device: `at[gamma]` for every gamma that all tasks share.
+    """The adapters on the device: `at[gamma]` for every setting of which some task has a head and all can serve it.
 
     With `spare`, tensors have room for more tasks and classes than there are: a captured CUDA graph reads tensors by
     address, and a task that fits is copied in.
@@ -231,13 +282,12 @@ class ResidentAdapters:
         self.at: dict[int, Adapters] = {}
         self._device, self._dtype, self._spare = device, dtype, spare
 
-    def fill(self, tasks: Sequence[Task]) -> bool:
-        """Replace all tasks by these; their order is the order of the rows. All of them are taken, or none.
+    def fill(self, tasks: Sequence[Task], gammas: Set[int]) -> bool:
+        """Replace all tasks by these, at these settings; their order is that of the rows. All are taken, or none.
 
         Returns True where tensors were replaced, so that a captured graph, which holds their addresses, must be
         renewed.
         """
-        gammas = set.intersection(*(set(task.heads) for task in tasks)) if tasks else set()
         stacked = {gamma: self._stacked(tasks, gamma) for gamma in gammas}
         fits = stacked.keys() == self.at.keys() and all(
             own.shape == new.shape for gamma in gammas for own, new in zip(self.at[gamma], stacked[gamma], strict=True)
@@ -262,7 +312,7 @@ class ResidentAdapters:
         for row, (weight_KD, bias_K) in enumerate(heads.values()):
             weight_TKD[row, : len(bias_K)], bias_TK[row, : len(bias_K)] = weight_KD, bias_K
         prompts_TLGD = torch.zeros(rows, 0, 0, 0)
-        if gamma:
+        if 0 < gamma < FIRST_POINT:
             known_TLGD = torch.stack([torch.tensor(task.prompts[gamma]) for task in tasks])
             prompts_TLGD = torch.cat([known_TLGD, known_TLGD.new_zeros(rows - len(tasks), *known_TLGD.shape[1:])])
         device = self._device
@@ -359,6 +409,22 @@ def normaliser(backbone: Backbone, device: torch.device | str) -> Callable[[Tens
     mean_C11 = torch.tensor(backbone.mean, device=device).view(3, 1, 1)
     std_C11 = torch.tensor(backbone.std, device=device).view(3, 1, 1)
     return lambda pixel_BHWC: (pixel_BHWC.permute(0, 3, 1, 2).float() / 255 - mean_C11) / std_C11
+
+
+def read_all(
+    runtime: TokensRuntime, images: Any, rows: NDArray[np.int64], size: int, forward: Point, ends: Sequence[int]
+) -> dict[int, NDArray[np.float32]]:
+    """Return what heads read of these rows of a task's pictures, after each of these numbers of blocks of a forward."""
+    parts = [
+        runtime.features_at(images.batch(rows[at : at + ROWS], size), forward, ends) for at in range(0, len(rows), ROWS)
+    ]
+    return {end: np.concatenate(read) for end, read in zip(ends, zip(*parts, strict=True), strict=True)}
+
+
+def read_of(feature_NF: NDArray[np.float32], reads: str) -> NDArray[np.float32]:
+    """Return the part of the features of both, class token and mean of patches, that a head reads."""
+    width = feature_NF.shape[1] // 2
+    return {CLASS: feature_NF[:, :width], MEAN: feature_NF[:, width:], BOTH: feature_NF}[reads]
 
 
 def load_model(backbone: Backbone) -> AdaptiveViT:

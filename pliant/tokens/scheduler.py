@@ -7,7 +7,7 @@ alone, so comparing them compares decisions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, Protocol
@@ -222,10 +222,19 @@ class Options:
 
 
 class TokensScheduler:
-    """`workers` devices, numbered from 0 and all free at the start, under one policy."""
+    """`workers` devices, numbered from 0 and all free at the start, under one policy.
 
-    def __init__(self, policy: Policy, workers: int = 1, options: Options | None = None) -> None:
-        self._policy, self._options = policy, options or Options()
+    `seen`: what the policy sees of a profile that it is given later.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        workers: int = 1,
+        options: Options | None = None,
+        seen: Callable[[Knowledge], Knowledge] = lambda known: known,
+    ) -> None:
+        self._policy, self._options, self._seen = policy, options or Options(), seen
         self._workers = workers
         self._devices: Devices[Request] = Devices(workers, self._options.restart_pause)
         self._fairness = Fairness(self._options.fairness)
@@ -364,7 +373,7 @@ class TokensScheduler:
             raise InputError("devices", ", ".join(knowledge.devices), f"as many as the scheduler has, {self._workers}")
         # A running request may fail and wait again, so its task is in use too.
         check_tasks(knowledge, (r.task for running in self._devices.running for r in running.carried))
-        self._policy.learn(replace(knowledge, limits=dict(self._limits)))
+        self._policy.learn(replace(self._seen(knowledge), limits=dict(self._limits)))
         if knowledge.latency != self._latency:  # the old table's correction does not hold for the new one
             self._devices.forget()
         self._latency, self._lead = knowledge.latency, knowledge.lead

@@ -200,7 +200,8 @@ class Prediction(BaseModel):
     label: str = Field(description="the most probable class")
     probabilities: dict[str, float] = Field(description="class -> probability")
     gamma: int = Field(
-        description="tokens merged in each layer (negative) or prompt tokens added (positive); 0: the plain model"
+        description="tokens merged in each layer (negative) or prompt tokens added (positive); 0: the plain model; "
+        "from 101 on the number of an operating point, see points in GET /status"
     )
     batch_size: int = Field(description="requests that ran in the same batch")
     queue_seconds: float = Field(description="seconds from arrival to launch")
@@ -216,7 +217,7 @@ class TaskDescription(BaseModel):
     classes: list[str]
     version: int
     digest: str
-    accuracy: dict[str, float] = Field(description="gamma -> share of correct answers on the profiling split")
+    accuracy: dict[str, float] = Field(description="gamma or point -> share of correct answers on the profiling split")
 
 
 class TaskList(BaseModel):
@@ -239,7 +240,7 @@ class TokensRefresh(Refresh):
     pins: dict[str, int] = PINS
 
 
-_POINT = Field(description="gamma, as the accuracy of GET /tasks names it")
+_POINT = Field(description="gamma or number of a point, as the accuracy of GET /tasks names it")
 
 
 class Figures(BaseModel):
@@ -270,7 +271,8 @@ class Alarm(Figures, AlarmDetails):
 class Status(CommonStatus):
     devices: list[ServingDevice]
     policy: str
-    gammas: list[int] = Field(description="gammas that the policy may use")
+    gammas: list[int] = Field(description="gammas and numbers of points that the policy may use")
+    points: dict[str, str] = Field(description="number of an operating point -> what it is")
     generation: int = Field(description="number of the present generation, from 1; a change of tasks alone starts none")
     backbone: Backbone
     profile: Profile = Field(description="the latencies that the scheduler uses")

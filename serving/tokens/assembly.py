@@ -18,7 +18,7 @@ from pliant.tokens.policies import make
 from pliant.tokens.scheduler import Knowledge, Options, TokensScheduler
 
 LEAD = 0.005  # seconds before a device's expected end at which its next batch is sent: packing 64 images takes as long
-WARM_BATCH = 16  # every gamma runs once with this batch size and once with 1 before the first request
+WARM_BATCH = 16  # every setting runs once with this batch size and once with 1 before the first request
 
 
 class TokensSystem(ServedSystem[TokensSettings, Catalog, TaskInfo, TokensEndpoint]):
@@ -91,7 +91,9 @@ def build_plan(settings: TokensSettings, catalog: Catalog, device: str) -> Build
     latency = catalog.knowledge().latency
     required_device = None if settings.any_profile else catalog.device
     plan = DevicePlan(device, settings.threads, required_device, (1, min(WARM_BATCH, latency.batches[-1])))
-    gammas, precision = tuple(settings.used(latency.settings)), catalog.profile.precision
+    gammas, profile = tuple(settings.used(latency.settings)), catalog.profile
+    points = {number: point for number, point in profile.points.items() if number in gammas}
     return TokensBuild(
-        catalog.backbone.folder, catalog.backbone.digest, tuple(catalog.tasks.values()), gammas, plan, precision
+        *(catalog.backbone.folder, catalog.backbone.digest, tuple(catalog.tasks.values()), gammas, plan),
+        *(profile.precision, points),
     )

@@ -20,7 +20,8 @@ from pliant.registry.names import TOKENS_BACKBONE, TOKENS_PREFIX, TOKENS_PROFILE
 from pliant.serving.lifecycle.catalog import Artifacts, fetching, load
 from pliant.serving.workers.devices import BuildPlan, DevicePlan
 from pliant.tokens.artifact import Backbone, Profile, Task
-from pliant.tokens.scheduler import Knowledge
+from pliant.tokens.points import Point
+from pliant.tokens.scheduler import Knowledge, knowledge
 
 ALLOWANCE = 0.02
 """By how much a promised accuracy is below the measured one. The smallest embedded data set has some 290 pictures a split:
@@ -62,7 +63,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """A backbone with its profile and tasks. All tasks are made for this backbone and have the same gammas."""
+    """A backbone with its profile and tasks. All tasks are made for this backbone and serve all that is profiled."""
 
     PREFIXES: ClassVar[tuple[str, ...]] = (TOKENS_BACKBONE, TOKENS_PROFILE, TOKENS_TASK)
 
@@ -102,9 +103,7 @@ class Catalog:
 
     def knowledge(self) -> Knowledge:
         """What the scheduler knows of latency and accuracy."""
-        precision = self.profile.precision
-        accuracy = {name: dict(served.task.served_in(precision).accuracy) for name, served in self.tasks.items()}
-        return Knowledge(self.profile.latency, accuracy, self.profile.rule)
+        return knowledge(self.profile, [served.task for served in self.tasks.values()])
 
     def tasks_described(self) -> Mapping[str, TaskInfo]:
         described = {}
@@ -115,7 +114,7 @@ class Catalog:
                 "classes": list(task.classes),
                 "version": served.version,
                 "digest": served.digest,
-                "accuracy": {str(gamma): share for gamma, share in sorted(task.accuracy.items())},
+                "accuracy": {str(gamma): task.accuracy[gamma] for gamma in self.profile.latency.settings},
             }
         return described
 
@@ -128,10 +127,7 @@ class Catalog:
 
     def extends(self, running: Catalog) -> bool:
         """Whether `running` becomes this catalog by adding or updating tasks: the rest is equal, and no task is removed."""
-        if self._base != running._base or not running.tasks.keys() <= self.tasks.keys():
-            return False
-        old, new = next(iter(running.tasks.values())).task, next(iter(self.tasks.values())).task
-        return old.heads.keys() == new.heads.keys()
+        return self._base == running._base and running.tasks.keys() <= self.tasks.keys()
 
     @property
     def _base(self) -> tuple[object, ...]:
@@ -139,9 +135,8 @@ class Catalog:
         return self.backbone.version, self.backbone.digest, self.profile_version, self.profile_digest
 
     def with_task(self, served: ServedTask) -> Catalog:
-        """Return the catalog with this task added or replaced. Raises `InputError` if its gammas differ from the others'."""
-        others = [other for name, other in self.tasks.items() if name != served.task.name]
-        check_gammas(served.task, others[0].task if others else served.task, self.profile)
+        """Return the catalog with this task added or replaced. Raises as `check_settings`."""
+        check_settings(served.task, self.profile)
         return replace(self, tasks={**self.tasks, served.task.name: served})
 
 
@@ -151,7 +146,7 @@ def load_catalog(
     """Return what `alias` points to, or the versions in `pointers`. Artifacts that `running` has are not fetched again.
 
     Raises `RegistryError` for what is missing, `ArtifactError` for what cannot be used, `InputError` for tasks whose
-    gammas differ.
+    lack a profiled setting.
     """
     with fetching(registry, alias, TOKENS_PREFIX, pointers) as fetcher:
         if running is not None and fetcher.which(TOKENS_BACKBONE) == running.backbone.version:
@@ -177,7 +172,7 @@ def load_catalog(
             message = f"no model {TOKENS_TASK}... has a version under the alias {alias}: train a task first"
             raise RegistryError(message)
         for served in tasks.values():
-            check_gammas(served.task, next(iter(tasks.values())).task, profile)
+            check_settings(served.task, profile)
         return Catalog(backbone, profile, version, digest, tasks)
 
 
@@ -206,17 +201,17 @@ def promised_of(profiling: float, test: float | None) -> float:
     return max(0.0, (profiling if test is None else min(profiling, test)) - ALLOWANCE)
 
 
-def check_gammas(task: Task, other: Task, profile: Profile) -> None:
-    """Raise `InputError` if the gammas of two tasks differ, or its accuracy was not measured in the profile's precision.
+def check_settings(task: Task, profile: Profile) -> None:
+    """Raise `InputError` if a task cannot serve what is profiled, or was not measured in the profile's precision.
 
-    Tasks share batches, so each needs a head, prompts and an accuracy for the gammas that the others have.
+    Tasks share batches, so each needs a head, prompts and an accuracy for every setting, and the same operating points.
     """
-    task.served_in(profile.precision)
-    if set(task.heads) != set(other.heads):
-        raise InputError(f"heads of task {task.name}", f"for gammas {sorted(task.heads)}", f"for {sorted(other.heads)}")
-    missing = [g for g in profile.latency.settings if g not in task.accuracy or max(g, 0) not in task.heads]
-    if missing:
+    settings = profile.latency.settings
+    measured = task.served_in(profile.precision).accuracy
+    if missing := [setting for setting in settings if setting not in measured or not task.serves(setting)]:
         raise InputError(f"accuracy of task {task.name}", f"without gammas {missing}", "given for every profiled gamma")
+    if other := [number for number, point in profile.points.items() if task.points.get(number) != point]:
+        raise InputError(f"operating points of task {task.name}", other, "those that are profiled")
 
 
 def _check_backbone(what: str, backbone: str, wanted: str) -> None:
@@ -243,3 +238,4 @@ class TokensBuild(BuildPlan):
     gammas: tuple[int, ...]
     plan: DevicePlan
     precision: str | None = None  # None: what the device prefers
+    points: Mapping[int, Point] = field(default_factory=dict)  # by number

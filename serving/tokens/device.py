@@ -31,7 +31,8 @@ def build(spec: TokensBuild) -> TokensModel:
         execution = Execution(
             precision=spec.precision and usable_precision(spec.precision, spec.plan.device, "the backbone")
         )
-        runtime = TokensRuntime(backbone, spec.digest, tasks, spec.plan.device, execution)
+        served = backbone, spec.digest, tasks, spec.plan.device, execution
+        runtime = TokensRuntime(*served, points=spec.points, gammas=spec.gammas)
         model = TokensModel(runtime, spec, backbone.image_size)
         warm_up(runtime, spec.tasks[0].task.name, backbone.image_size, spec.gammas, spec.plan.warm_batches)
     return model

@@ -152,6 +152,7 @@ class TokensEndpoint(LabelledEndpoint[TokensSettings, Catalog, TaskInfo]):
             "devices": described_devices(self.settings, present.driver),
             "policy": self.settings.policy,
             "gammas": list(self.settings.used(catalog.knowledge().latency.settings)),
+            "points": {str(number): str(point) for number, point in sorted(catalog.profile.points.items())},
             "backbone": {"version": backbone.version, "digest": backbone.digest, "source": backbone.source},
             "profile": {
                 "version": catalog.profile_version,

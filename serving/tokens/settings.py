@@ -22,7 +22,7 @@ class TokensSettings(OutcomeSettings):
     policy: Annotated[str, OneOf(SERVED)] = "default"
     """Scheduling policy."""
     gamma: int | None = None
-    """Tokens that a policy with a single gamma adds to each image (below 0: merges)."""
+    """Setting that the policy keeps to: gamma, or from 101 on the number of an operating point of the profile."""
     margin: Margin = 0.15
     """Share of the time to a deadline that is reserved for the way back."""
     max_image_pixels: Count = MAX_PIXELS
@@ -31,13 +31,13 @@ class TokensSettings(OutcomeSettings):
     """Pictures in one request of the Open Inference Protocol."""
 
     def used(self, profiled: Sequence[int]) -> Sequence[int]:
-        """Return the gammas that the policy may use, of the profiled ones.
+        """Return the settings that the policy may use, of the profiled ones.
 
-        Raises `InputError` for a gamma that was not profiled.
+        Raises `InputError` for one that was not profiled.
         """
         gamma = CHOICES[self.policy].gamma if self.gamma is None else self.gamma
         if gamma is None:
-            return profiled
+            return CHOICES[self.policy].sees(profiled)
         if gamma not in profiled:
             raise InputError("PLIANT_GAMMA", gamma, f"one of the profiled {list(profiled)}")
         return (gamma,)

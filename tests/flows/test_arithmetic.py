@@ -128,7 +128,7 @@ def test_accuracy_and_latency_are_measured_in_the_precision_that_is_served(train
     results = trained(0.6)
     task, profile = results.tasks[0].load(), results.profile.load()
     assert profile.precision == "bfloat16"
-    assert task.half["bfloat16"].profiling.keys() == task.accuracy.keys() == {0, 2}
+    assert task.half["bfloat16"].profiling.keys() == task.accuracy.keys() >= {0, *task.points}
     bundle = results.bundle()
     assert bundle.tasks[0].accuracy == task.half["bfloat16"].profiling
     assert knowledge(profile, [task]).accuracy["digit"] == task.half["bfloat16"].profiling

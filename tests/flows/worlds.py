@@ -62,7 +62,7 @@ FLOWS: Mapping[str, Flow] = {
         changed=(
             ({"gate": {"seeds": 2, "tolerance": 1.0}}, (), ()),
             (
-                {"task": {"gammas": [2], "epochs": 0.05, "head_steps": 6}},
+                {"task": {"gammas": [2], "epochs": 0.05, "head_steps": 5, "head_images": 90}},
                 ("task digit", "latency profile"),
                 ("pliant-tokens-task-digit", "pliant-tokens-profile"),
             ),
@@ -70,7 +70,7 @@ FLOWS: Mapping[str, Flow] = {
         logged=(
             ("gate.json", "training.json", "trade_off.png", "rate_map.png"),
             ("task.head_steps", "5"),
-            ("test_accuracy.digit.m5", "images_per_second.m5", "training_seconds.task-digit"),
+            ("test_accuracy.digit.gamma_-5", "images_per_second.gamma_-5", "training_seconds.task-digit"),
         ),
         wrong=(
             ({"data": ["parquet:absent.parquet"]}, "data is absent.parquet (No such file or directory), "),

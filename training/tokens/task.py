@@ -1,7 +1,8 @@
-"""Trains one task on a frozen backbone: a linear head, and deep prompts with a head of their own per gamma > 0.
+"""Trains one task on a frozen backbone: linear heads, and deep prompts with a head of their own per gamma > 0.
 
-Prompts grow: those of a longer gamma start as those of the next shorter one plus fresh ones, so all gammas together
-cost little more than the longest alone. Merged settings (gamma < 0) need no training. Where several learning rates are
+Heads are fitted at gamma 0, at merged gammas (< 0) and at every operating point (heads.py). Prompts grow: those of a longer
+gamma start as those of the next shorter one plus fresh ones, so all gammas together cost little more than the longest alone.
+They learn together with a head, in whose place another is fitted on what they lead to. Where several learning rates are
 given for the prompts, short trials choose one (`sweep`). Accuracies are measured later, by profiling.
 
 Shape suffixes as in pliant/tokens/model.py.
@@ -9,7 +10,7 @@ Shape suffixes as in pliant/tokens/model.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
@@ -23,13 +24,15 @@ from torch.nn.functional import cross_entropy
 
 from pliant.errors import InputError
 from pliant.precision import TRAINING_PRECISIONS, lowered
-from pliant.progress import Progress, silent
-from pliant.tokens.artifact import Backbone, Head, Task
+from pliant.progress import Progress, share, silent
+from pliant.tokens.artifact import FLOAT32, Backbone, Head, Task
 from pliant.tokens.model import AdaptiveViT
-from pliant.tokens.runtime import load_model, normaliser
+from pliant.tokens.runtime import ROWS, Execution, TokensRuntime, load_model, normaliser
 from pliant.training.data import ImageData
 from pliant.training.pictures import AUGMENTATIONS, augmentation
 from pliant.training.tokens.foundation import warm_cosine
+from pliant.training.tokens.heads import fit as fit_head
+from pliant.training.tokens.heads import fit_heads
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +48,10 @@ class TaskConfig:
     trial_images: int = 4000  # pictures drawn per trial
     held_out: float = 0.2  # share of the fit split on which trials are judged
     prompt_scale: float = 0.3  # standard deviation of fresh prompts
-    head_rate: float = 0.01
-    head_steps: int = 300  # full-batch steps of the plain head
-    head_images: int | None = None  # pictures of the fit split for the plain head; None: all
+    head_rate: float = 0.01  # of the head that prompts learn together with
+    head_steps: int = 300  # of a logistic regression, at most
+    head_images: int | None = None  # pictures of the fit split for heads without prompts; None: all
+    points: bool = True  # whether there are operating points beside gammas
     patch_dropout: float = 0.0  # share of patches left out while prompts are trained: faster
     weight_decay: float = 1e-4
     augment: str = "none"  # see training/pictures.py
@@ -95,28 +99,38 @@ def train(
     digest: str,
     device: str = "cpu",
     progress: Progress = silent,
+    merged: Sequence[int] = (),
 ) -> Task:
     """Train a task and return it without accuracies (profiling/tokens/accuracy.py measures them).
 
-    `digest`: of the backbone.
+    `digest`: of the backbone; `merged`: gammas below 0 that get heads of their own.
     """
     torch.manual_seed(config.seed)
-    model = load_model(backbone).to(device)
-    examples = fit_examples(data, backbone, device)
-    numbers, total = count(1), 1 + steps(config, examples) * len(config.gammas)
-
-    def done() -> None:
-        progress(next(numbers), total)
-
-    head = train_head(config, model, examples, len(data.classes))
-    heads, prompts = {0: _stored(head)}, {}
-    prompt_LGD = torch.empty(model.depth, 0, model.width, device=device)
-    done()
-    for gamma in config.gammas:
-        prompt_LGD = lengthened(config, prompt_LGD, gamma)
-        prompt_LGD, head = train_prompts(config, model, examples, prompt_LGD, head, steps(config, examples), done)
-        heads[gamma], prompts[gamma] = _stored(head), _array(prompt_LGD)
-    return Task(data.name, data.classes, digest, heads, prompts, {}, {}, data.fingerprint)
+    heads_share = 100 if not config.gammas else 50
+    runtime = TokensRuntime(backbone, digest, [], device, Execution(precision=FLOAT32))
+    points, fitted = fit_heads(
+        *(runtime, data, backbone.image_size, config.held_out, config.head_steps, config.head_images, config.points),
+        *(merged, share(progress, 0, heads_share)),
+    )
+    heads = {number: each.head for number, each in fitted.items()}
+    judged = {number: each.judged for number, each in fitted.items() if number >= 0}
+    prompts: dict[int, NDArray[np.float32]] = {}
+    if config.gammas:
+        model, examples = load_model(backbone).to(device), fit_examples(data, backbone, device)
+        numbers, total = count(1), steps(config, examples) * len(config.gammas)
+        trained = share(progress, heads_share, 100)
+        prompt_LGD, head = torch.empty(model.depth, 0, model.width, device=device), linear(heads[0], device)
+        for gamma in config.gammas:
+            prompt_LGD, head = train_prompts(
+                *(config, model, examples, lengthened(config, prompt_LGD, gamma), head, steps(config, examples)),
+                lambda: trained(next(numbers), total),
+            )
+            feature_ND = prompted(config, model, examples.part(slice(0, config.head_images)), prompt_LGD)
+            label_N = data.labels[data.split.fit][: len(feature_ND)]
+            heads[gamma] = fit_head(feature_ND, label_N, len(data.classes), config.held_out, config.head_steps).head
+            prompts[gamma] = _array(prompt_LGD)
+    task = Task(data.name, data.classes, digest, heads, prompts, {}, {}, data.fingerprint)
+    return replace(task, points=points, judged=judged)
 
 
 def fit_examples(data: ImageData, backbone: Backbone, device: str) -> Examples:
@@ -131,20 +145,26 @@ def steps(config: TaskConfig, examples: Examples) -> int:
     return max(1, int(max(config.epochs * len(examples.label_N), config.least_images) / config.batch))
 
 
-def train_head(config: TaskConfig, model: AdaptiveViT, examples: Examples, classes: int) -> nn.Linear:
-    """Fit a logistic regression to the class token's features, which are computed once."""
-    examples = examples.part(slice(0, config.head_images))
-    with torch.no_grad(), lowered(config.precision, examples.label_N.device):
-        chunks = [model(examples.image(slice(at, at + 64))).float() for at in range(0, len(examples.label_N), 64)]
-    feature_ND = torch.cat(chunks)
-    head = nn.Linear(model.width, classes).to(feature_ND.device)
-    optimizer = torch.optim.AdamW(head.parameters(), lr=config.head_rate, weight_decay=1e-3)
-    for _ in range(config.head_steps):
-        loss = cross_entropy(head(feature_ND), examples.label_N)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    return head
+def prompted(
+    config: TaskConfig, model: AdaptiveViT, examples: Examples, prompt_LGD: Tensor | None
+) -> NDArray[np.float32]:
+    """Return the class token's features of all examples with these prompts; None: without any."""
+    chunks = []
+    for at in range(0, len(examples.label_N), ROWS):
+        image_BCHW = examples.image(slice(at, at + ROWS))
+        prompts_BLGD = None if prompt_LGD is None else prompt_LGD.expand(len(image_BCHW), -1, -1, -1)
+        with torch.no_grad(), lowered(config.precision, image_BCHW.device):
+            chunks.append(model(image_BCHW, 0, prompts_BLGD).float().cpu().numpy())
+    return np.concatenate(chunks)
+
+
+def linear(head: Head, device: str) -> nn.Linear:
+    """Return a head as a module."""
+    module = nn.Linear(head.weight.shape[1], len(head.bias))
+    with torch.no_grad():
+        module.weight.copy_(torch.from_numpy(head.weight))
+        module.bias.copy_(torch.from_numpy(head.bias))
+    return module.to(device)
 
 
 def lengthened(config: TaskConfig, prompt_LGD: Tensor, gamma: int) -> Tensor:
@@ -200,10 +220,6 @@ def _dropping(model: AdaptiveViT, share: float) -> Iterator[None]:
         model.vit.patch_drop = whole
 
 
-def _stored(head: nn.Linear) -> Head:
-    return Head(_array(head.weight), _array(head.bias))
-
-
 def _array(tensor: Tensor) -> NDArray[np.float32]:
     return tensor.detach().cpu().numpy().copy()
 
@@ -231,8 +247,10 @@ def sweep(
     examples = fit_examples(data, backbone, device)
     cut = max(1, round(len(examples.label_N) * (1 - config.held_out)))
     fit, judge = examples.part(slice(0, cut)), examples.part(slice(cut, None))
-    head = train_head(config, model, fit, len(data.classes))
-    accuracies = []
+    kept = fit.part(slice(0, config.head_images))
+    labels = len(data.classes), config.held_out, config.head_steps
+    plain = fit_head(prompted(config, model, kept, None), kept.label_N.cpu().numpy(), *labels).head
+    head, accuracies = linear(plain, device), list[float]()
     most = max(1, config.trial_images // config.batch)
     for rate in config.prompt_rates:
         torch.manual_seed(config.seed + 1)  # the same for every rate
@@ -247,11 +265,6 @@ def sweep(
 def _accuracy(
     config: TaskConfig, model: AdaptiveViT, head: nn.Linear, judge: Examples, prompt_LGD: Tensor | None
 ) -> float:
-    right = 0
-    for at in range(0, len(judge.label_N), 64):
-        label_B = judge.label_N[at : at + 64]
-        prompts_BLGD = None if prompt_LGD is None else prompt_LGD.expand(len(label_B), -1, -1, -1)
-        with torch.no_grad(), lowered(config.precision, label_B.device):
-            feature_BD = model(judge.image(slice(at, at + 64)), 0, prompts_BLGD)
-            right += int((head(feature_BD.float()).argmax(-1) == label_B).sum())
-    return right / len(judge.label_N)
+    feature_ND = torch.from_numpy(prompted(config, model, judge, prompt_LGD)).to(judge.label_N.device)
+    with torch.no_grad():
+        return float((head(feature_ND).argmax(-1) == judge.label_N).float().mean())

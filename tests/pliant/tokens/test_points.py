@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import replace
+from itertools import combinations, product
 
 import numpy as np
 import pytest
@@ -13,7 +14,21 @@ from pliant.benchmarks.launches import launches
 from pliant.errors import BackboneError, InputError
 from pliant.tokens import model as model_file
 from pliant.tokens.model import AdaptiveViT, create_vit, pack
-from pliant.tokens.points import BOTH, CLASS, GOALS, MEAN, READS, Dimensions, Point, arithmetic, candidates, merged_to
+from pliant.tokens.points import (
+    BOTH,
+    CLASS,
+    GOALS,
+    MEAN,
+    READS,
+    Dimensions,
+    Point,
+    arithmetic,
+    candidates,
+    forwards,
+    kept,
+    merged_to,
+    numbered,
+)
 from pliant.tokens.runtime import load_model
 from tests.fixtures.tokens.samples import tiny_backbone
 from tests.pliant.tokens.test_model import reference as merged_by_reference
@@ -201,8 +216,8 @@ def test_candidates_can_be_run_differ_and_hit_their_share_of_the_arithmetic(net)
     assert merged and all(point.size == net.size for point in merged)
     assert any(point.pooled for point in points) == (net.size // net.patch % 2 == 0)
     for point in merged:
-        whole = arithmetic(replace(point, merges=(), reads=BOTH), net)
-        assert min(abs(arithmetic(point, net) / whole - goal) for goal in GOALS) <= 0.03
+        share = arithmetic(replace(point, blocks=net.depth, reads=BOTH), net)
+        assert min(abs(share - goal) for goal in GOALS) <= 0.03
         left = net.tokens(net.size) - np.cumsum([count for _, count in point.merges])
         assert not np.any(left % 8)
 
@@ -240,3 +255,45 @@ def test_kernels_of_a_forward_at_half_of_the_arithmetic(fused, most, monkeypatch
     model.at(point, images)  # resamples no positions
     assert arithmetic(point, model.dimensions) == pytest.approx(0.52, abs=0.01) and len(point.merges) == 4
     assert launches(lambda: model.at(point, images)) <= most
+
+
+def test_points_that_share_a_forward_read_in_it_what_they_read_alone():
+    model = load_model(DEEP)
+    points = numbered(model.dimensions)
+    groups = forwards(points)
+    assert sorted(number for group in groups.values() for number in group) == sorted(points)
+    assert len(groups) <= 7 < len(points)
+    for forward, group in groups.items():
+        ends = sorted({point.blocks for point in group.values()})
+        together = dict(zip(ends, model.at_ends(forward, pictures(forward.size), ends), strict=True))
+        for point in group.values():
+            alone, width = model.at(point, pictures(point.size)), model.width
+            part = {CLASS: slice(0, width), MEAN: slice(width, None), BOTH: slice(None)}[point.reads]
+            torch.testing.assert_close(together[point.blocks][:, part], alone, atol=1e-5, rtol=1e-4)
+
+
+def height(on: set[int], seconds: dict[int, float], share: dict[int, float], budget: float) -> float:
+    """The most accuracy that a mixture of two settings, or of one and no answer, gives for `budget` seconds a request."""
+    ends = [(0.0, 0.0), *((seconds[n], share[n]) for n in on)]
+    best = max((a for s, a in ends if s <= budget), default=0.0)
+    for (s1, a1), (s2, a2) in product(ends, ends):
+        if s1 <= budget < s2:
+            best = max(best, a1 + (a2 - a1) * (budget - s1) / (s2 - s1))
+    return best
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_is_kept_loses_nothing_of_any_tasks_hull_and_little_where_there_is_more_than_may_be_kept(seed):
+    rng = np.random.default_rng(seed)
+    seconds = {n: float(s) for n, s in enumerate(rng.uniform(0.1, 1.0, 12))}
+    shares = [{n: float(rng.uniform(0.3, 0.6) + 0.3 * seconds[n] ** 0.5) for n in seconds} for _ in range(3)]
+    budgets = np.linspace(0.01, 1.0, 40)
+
+    def worth(on: set[int]) -> float:
+        return float(np.mean([[height(on, seconds, share, b) for b in budgets] for share in shares]))
+
+    assert worth(set(kept(seconds, shares, 12))) == pytest.approx(worth(set(seconds)), abs=1e-9)
+    few = kept(seconds, shares, 3)
+    assert len(few) == 3
+    best = max(worth(set(some)) for some in combinations(kept(seconds, shares, 12), 3))
+    assert worth(set(few)) >= best - 0.01

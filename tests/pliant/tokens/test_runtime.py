@@ -214,7 +214,7 @@ def addresses(adapters: ResidentAdapters) -> list[int]:
 @pytest.mark.parametrize(("spare", "rows", "places"), [(False, 2, 4), (True, 8, 8)])
 def test_each_task_has_a_row_in_order_and_a_class_that_it_lacks_has_no_probability(spare, rows, places):
     adapters, (small, large) = resident(spare), (*tasks(1, 2), *tasks(1, 4, first=1))
-    assert adapters.fill([small, large])
+    assert adapters.fill([small, large], {0, 2, 4})
     for gamma in (0, 2, 4):
         at = adapters.at[gamma]
         assert at.weight_TKD.shape == (rows, places, WIDTH) and at.bias_TK.shape == (rows, places)
@@ -227,9 +227,9 @@ def test_each_task_has_a_row_in_order_and_a_class_that_it_lacks_has_no_probabili
 
 def test_tasks_that_fit_into_the_room_keep_its_addresses():
     adapters = resident(True)
-    assert adapters.fill(tasks(1))
+    assert adapters.fill(tasks(1), {0, 2, 4})
     before, more = addresses(adapters), tasks(8, 8, first=3)
-    assert not adapters.fill(more)
+    assert not adapters.fill(more, {0, 2, 4})
     assert addresses(adapters) == before
     np.testing.assert_array_equal(adapters.at[2].weight_TKD[7], more[7].head(2).weight)
     np.testing.assert_array_equal(adapters.at[2].prompts_TLGD[7], more[7].prompts[2])
@@ -241,9 +241,9 @@ def test_tasks_that_fit_into_the_room_keep_its_addresses():
 )
 def test_tasks_that_do_not_fit_get_tensors_of_their_own(more):
     adapters = resident(True)
-    adapters.fill(tasks(1))
+    adapters.fill(tasks(1), {0, 2, 4})
     before = addresses(adapters)
-    assert adapters.fill(more)
+    assert adapters.fill(more, set(more[0].heads) if more else set())
     assert not set(before) & set(addresses(adapters)) or not more
 
 

@@ -37,12 +37,12 @@ async def test_a_task_for_another_backbone_is_refused_and_the_others_are_served(
     await check_good(service)
 
 
-async def test_a_task_with_other_gammas_than_the_rest_is_refused(registry, service):
+async def test_a_task_that_lacks_a_profiled_gamma_is_refused(registry, service):
     digest = service.catalog.backbone.digest
     registry.publish("pliant-tokens-task-odd", tiny_task("odd", ["a", "b"], digest, gammas=(2,)))
     response = await service.client.post("/tasks", json={"name": "odd"})
     assert response.status_code == 422
-    assert "heads of task odd is for gammas [0, 2]" in response.text
+    assert "accuracy of task odd is without gammas [4, 8]" in response.text
     await check_good(service)
 
 

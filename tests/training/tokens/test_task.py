@@ -13,7 +13,7 @@ from pliant.training.tokens.task import TaskConfig, train
 from tests.fixtures.tokens.samples import DEPTH, WIDTH, tiny_backbone
 from tests.fixtures.watched import watched
 
-SHORT = TaskConfig(gammas=(2, 4), epochs=0.2, head_steps=20, precision="float32")
+SHORT = TaskConfig(gammas=(2, 4), epochs=0.2, head_steps=20, points=False, precision="float32")
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +59,7 @@ def test_even_on_random_features_a_trained_head_is_far_better_than_chance():
     digit = data.digits("digit")
     task = profile(tiny_backbone(), train(config, digit, tiny_backbone(), "digest"), digit, gammas=(0,))
     assert task.accuracy[0] > 0.2  # chance: 0.1
+    assert set(task.judged) == {0} and not task.points
 
 
 def test_a_head_fitted_to_fewer_pictures_looks_at_the_first_of_the_fit_split(task):
