@@ -92,7 +92,18 @@ FRAMEWORK_HOMES = {
 
 OPTIONAL = ("numba", "onnx", "onnxruntime", "triton", "vllm", "llguidance", "pydantic", "pydantic_core")
 """A bare GPU machine lacks them: the files of `pliant` that are their homes are imported by those alone that need them."""
-_EVERYWHERE = ("numpy", "scipy", "sklearn", "threadpoolctl", "PIL", "torch", "timm", "transformers", "tokenizers", "jinja2")
+_EVERYWHERE = (
+    "numpy",
+    "scipy",
+    "sklearn",
+    "threadpoolctl",
+    "PIL",
+    "torch",
+    "timm",
+    "transformers",
+    "tokenizers",
+    "jinja2",
+)
 BARE_MACHINE = {
     "pliant": (*_EVERYWHERE, *OPTIONAL),
     "training": (*_EVERYWHERE, "datasets", "pyarrow", "safetensors", "huggingface_hub"),  # it comes with timm
