@@ -45,6 +45,9 @@ PARTS: Mapping[str, Mapping[str, Part]] = {
             260.0,
         ),
         "live": Part("utility over HTTP, over BentoML's batching, LitServe and Ray Serve", "tokens.live:live", 300.0),
+        "photographs": Part(
+            "points of a real ViT, and their utility over HTTP over OTAS", "tokens.photographs:photographs", 240.0
+        ),
     },
     "bins": {
         "planner": Part("seconds of an exact plan", "bins.planner:planner", 15.0),

@@ -25,6 +25,7 @@ from pliant.flows.run import run_flow
 from pliant.flows.settings import Settings
 from pliant.flows.tokens.champions import load_champion
 from pliant.flows.tokens.stages import Bundle
+from pliant.tokens.points import FIRST_POINT, Point
 from pliant.tokens.simulated import ReferenceConfig
 
 # Few stretches, each long beside the deadlines: what waits when a loud one ends is then a small part of it. Every correct
@@ -73,24 +74,28 @@ def demo(project: Settings, console: Console) -> Comparison:
     from pliant.flows.progress import stage
 
     options: Options = {FIXED: {"policy": "default", "gamma": 0}, ADAPTIVE: {"policy": "default"}}
-    replayed = compare(options, test_examples(live_bundle()), SHORT, stage)
-    print_table(console, replayed)
+    bundle = live_bundle()
+    replayed = compare(options, test_examples(bundle), SHORT, stage)
+    print_table(console, replayed, bundle.profile.points)
     ratios = {f"utility_ratio.{half}": replayed.ratio(loud) for half, loud in HALVES.items()}
     seen = {policy: replayed.compared.seen(policy) for policy in replayed.compared.turns}
     picture = keep(project, "tokens", seen, ratios, replayed.plain())
     console.print(f"\nThe picture of this run: {picture}")
-    reason = "Where merging tokens hardly makes a batch faster, or costs many right answers, there is little to win."
+    reason = "Where no point makes a batch much faster, or each costs many right answers, there is little to win."
     return Comparison("utility on the loud half, over the same scheduler at gamma 0", replayed.ratio(True), reason)
 
 
-def print_table(console: Console, replayed: Replayed) -> None:
+def print_table(console: Console, replayed: Replayed, points: Mapping[int, Point]) -> None:
     console.print(
-        f"The endpoint serves {replayed.compared.bears:.0f} requests/s at gamma 0; the load runs from half to twice that, "
-        f"{len(replayed.load.requests)} requests. Above 0 gamma is how many tokens the model adds, below 0 how many it "
-        "merges away in every layer (at most half of them). Utility is the number of right answers in time, each times what "
-        "its request says it is worth. "
-        "The loud half are the requests that came while the load was above what gamma 0 serves."
+        f"The endpoint serves {replayed.compared.bears:.0f} requests/s at gamma 0, which is the plain model; the load runs "
+        f"from half to twice that, {len(replayed.load.requests)} requests. Numbers from {FIRST_POINT} on are operating "
+        "points that were measured to pay on this machine. Utility is the number of right answers in time, each times what "
+        "its request says it is worth. The loud half are the requests that came while the load was above what gamma 0 "
+        "serves."
     )
     console.print(replayed.table())
+    used = replayed.report(ADAPTIVE, None).settings
+    for number in sorted(used.keys() & points.keys()):
+        console.print(f"{number}: {points[number]}")
     ratios = f"{replayed.ratio(True):.2f}x on the loud half, {replayed.ratio(False):.2f}x on the quiet half"
     console.print(f"Adaptation earns [bold]{ratios}[/bold] of what the same scheduler earns at gamma 0.")

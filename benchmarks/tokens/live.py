@@ -71,7 +71,7 @@ class Row:
 
     def plain(self) -> dict[str, Any]:
         seen = {name: getattr(self.report, name) for name in ("attainment", "accuracy", "p50", "p99", "batch")}
-        gammas = " ".join(f"{gamma:+d}:{count}" for gamma, count in self.report.settings.items())
+        gammas = " ".join(f"{gamma}:{count}" for gamma, count in self.report.settings.items())
         where = {"name": self.name, "setting": self.setting, "seed": self.seed, "utility": self.share}
         return {**where, **seen, "gammas": gammas, **self.figures}
 

@@ -63,7 +63,7 @@ def test_examples(bundle: Bundle) -> dict[str, list[Example]]:
 
 
 HALVES: Mapping[str, bool | None] = {"quiet": False, "loud": True, "all": None}
-HEADINGS = ("half", "policy", "utility", "in time", "p50 ms", "p99 ms", "accuracy", "answered by gamma")
+HEADINGS = ("half", "policy", "utility", "in time", "p50 ms", "p99 ms", "accuracy", "answered at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class Replayed:
             for policy in (FIXED, ADAPTIVE):
                 report = self.report(policy, loud)
                 answered, own = max(sum(report.settings.values()), 1), cells(report)
-                gammas = " ".join(f"{gamma:+d}:{100 * n / answered:.0f}%" for gamma, n in report.settings.items())
+                gammas = " ".join(f"{gamma}:{100 * n / answered:.0f}%" for gamma, n in report.settings.items())
                 row = (half, policy, *(own[name] for name in HEADINGS[2:-1]), gammas)
                 table.add_row(*row, style="bold" if policy == ADAPTIVE else "")
         return table

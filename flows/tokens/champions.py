@@ -87,7 +87,7 @@ def measure(
     # Labels as places among the task's classes; -1 for a class that it does not have: it is never right.
     place = {name: number for number, name in enumerate(task.classes)}
     of_class = np.array([place.get(name, -1) for name in data.classes], np.int64)
-    gammas = tuple(sorted(task.test_accuracy))
+    gammas = tuple(sorted(task.test_accuracy.keys() - task.points.keys()))
     with threads(config.threads):
         measured = pliant.profiling.tokens.accuracy.profile(
             champion.backbone,

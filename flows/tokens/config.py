@@ -32,6 +32,7 @@ class TokensFlowConfig(config.FlowConfig):
     measured: int | None = None  # images of either split that a task's accuracies are measured on; None: all
     upstream: str | None = None
     backbone: str = "embedded"
+    image_size: int | None = None  # pixels of a picture's side that a backbone not embedded takes; None: its own
     foundation: FoundationConfig = field(default_factory=FoundationConfig)
     task: TaskConfig = field(default_factory=TaskConfig)
     arithmetic: ArithmeticConfig = field(default_factory=ArithmeticConfig)  # precision of what is served
@@ -42,6 +43,10 @@ class TokensFlowConfig(config.FlowConfig):
 
     def __post_init__(self) -> None:
         config.FlowConfig.__post_init__(self)
+        if self.image_size is not None and self.backbone == "embedded":
+            raise InputError(
+                "image_size", self.image_size, "left out with backbone embedded: foundation.options say it"
+            )
         trained = self.task.gammas
         if untrained := [gamma for gamma in self.latency.gammas if gamma > 0 and gamma not in trained]:
             raise InputError(

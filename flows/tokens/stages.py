@@ -77,7 +77,8 @@ def _foundation_of(config: TokensFlowConfig, data: ImageData) -> dict[str, Any]:
     path, content = Path(rest.partition(":")[2]), None
     if scheme == "file" and path.is_file():  # the file may change under its name
         content = digest_of(path)
-    return {"backbone": config.backbone, "timm": version("timm"), "file": content}
+    size = {} if config.image_size is None else {"image_size": config.image_size}
+    return {"backbone": config.backbone, "timm": version("timm"), "file": content, **size}
 
 
 def make_foundation(config: TokensFlowConfig, data: ImageData, progress: Progress) -> tuple[Backbone, Notes]:
@@ -88,10 +89,10 @@ def make_foundation(config: TokensFlowConfig, data: ImageData, progress: Progres
         case "embedded":
             backbone = pliant.training.tokens.foundation.pretrain(config.foundation, data, config.device, progress)
         case "timm":
-            backbone = pliant.training.tokens.foundation.from_timm(rest)
+            backbone = pliant.training.tokens.foundation.from_timm(rest, config.image_size)
         case "file":
             architecture, _, path = rest.partition(":")
-            backbone = pliant.training.tokens.foundation.from_file(architecture, path)
+            backbone = pliant.training.tokens.foundation.from_file(architecture, path, config.image_size)
         case _:
             raise InputError("backbone", config.backbone, "embedded, timm:ARCHITECTURE or file:ARCHITECTURE:PATH")
     return backbone, {"seconds": time.monotonic() - began}

@@ -13,6 +13,7 @@ from typing import Any
 import timm
 import torch
 from timm.layers import PatchDropout
+from timm.models.vision_transformer import checkpoint_filter_fn
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -128,53 +129,65 @@ def warm_cosine(step: int, steps: int, warmup: int) -> float:
     return min(1.0, (step + 1) / warmup) * 0.5 * (1 + math.cos(math.pi * step / steps))
 
 
-def from_timm(architecture: str) -> Backbone:
-    """Return a pretrained timm vision transformer.
+def from_timm(architecture: str, size: int | None = None) -> Backbone:
+    """Return a pretrained timm vision transformer for pictures of `size` pixels a side; None: of its own.
 
-    Raises `InputError` for an unknown architecture, and `OfflineError` where the hub is out of reach.
+    Raises `InputError` for an unknown architecture or a size that it cannot take, and `OfflineError` where the hub is out
+    of reach.
     """
-    _check_name(architecture)
+    options = _options(architecture, size)
     with quick_if_offline() as reason:
         try:
-            vit = create_vit(architecture, {}, pretrained=True)
+            vit = create_vit(architecture, options, pretrained=True)
         except Exception as error:
             raise OfflineError(
                 f"the weights of {architecture} could not be fetched from timm's hub ({reason or type(error).__name__}); "
                 "without a network use the backbone embedded or a local file (file:ARCHITECTURE:PATH)"
             ) from error
-    return _described(architecture, vit, f"timm {architecture}, pretrained")
+    return _described(architecture, options, vit, f"timm {architecture}, pretrained")
 
 
-def from_file(architecture: str, path: str) -> Backbone:
-    """Return a timm vision transformer with the weights of a local safetensors file.
+def from_file(architecture: str, path: str, size: int | None = None) -> Backbone:
+    """Return a timm vision transformer with the weights of a local safetensors file, for pictures of `size` pixels a side.
 
-    Raises `InputError` for an unknown architecture, and for a file that cannot be read or does not fit.
+    Raises `InputError` for an unknown architecture or a size that it cannot take, and for a file that cannot be read or
+    does not fit.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    _check_name(architecture)
+    options = _options(architecture, size)
     try:
         weights = load_file(path)
     except (OSError, SafetensorError) as error:
         raise InputError("backbone", path, "a readable safetensors file") from error
-    vit = create_vit(architecture, {})
+    vit = create_vit(architecture, options)
+    if size is not None and "pos_embed" in weights:
+        weights["pos_embed"] = checkpoint_filter_fn({"pos_embed": weights["pos_embed"]}, vit)["pos_embed"]
     try:  # weights that the net does not have, such as its classifier's, are ignored
         missing = vit.load_state_dict(weights, strict=False).missing_keys
     except RuntimeError as error:  # a shape differs
         raise InputError("backbone", path, f"the weights of {architecture} ({error})") from error
     if missing:
         raise InputError("backbone", path, f"the weights of {architecture}; {missing[0]} is missing")
-    return _described(architecture, vit, f"{architecture} from {path.rsplit('/', 1)[-1]}")
+    return _described(architecture, options, vit, f"{architecture} from {path.rsplit('/', 1)[-1]}")
 
 
-def _check_name(architecture: str) -> None:
+def _options(architecture: str, size: int | None) -> dict[str, Option]:
+    """Return what makes a net for pictures of this size. Raises `InputError`."""
     if not timm.is_model(architecture):
         raise InputError("architecture", architecture, "one that timm knows, such as vit_small_patch16_224")
+    if size is None:
+        return {}
+    with torch.device("meta"):
+        patch = create_vit(architecture, {}).patch_embed.patch_size[0]
+    if size < patch or size % patch:
+        raise InputError("image_size", size, f"a multiple of the patches' {patch} pixels")
+    return {"img_size": size}
 
 
-def _described(architecture: str, vit: Any, source: str) -> Backbone:
+def _described(architecture: str, options: dict[str, Option], vit: Any, source: str) -> Backbone:
     settings = vit.pretrained_cfg
     weights = {name: w.detach().float().numpy().copy() for name, w in vit.state_dict().items()}
-    size = int(settings["input_size"][-1])
-    return Backbone(architecture, {}, size, tuple(settings["mean"]), tuple(settings["std"]), source, weights)
+    size = int(options.get("img_size", settings["input_size"][-1]))
+    return Backbone(architecture, options, size, tuple(settings["mean"]), tuple(settings["std"]), source, weights)

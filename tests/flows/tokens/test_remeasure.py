@@ -13,7 +13,7 @@ from pliant.flows.tokens.stages import Bundle
 from pliant.registry.store import FolderStore
 from pliant.training.data import ImageData, Split, digits
 from pliant.training.tokens.labelled import LabelledPicture, join
-from tests.fixtures.tokens.samples import tiny_backbone, tiny_profile, tiny_task
+from tests.fixtures.tokens.samples import POINTS, tiny_backbone, tiny_profile, tiny_task, with_points
 from tests.fixtures.tokens.tiny import setting
 
 GAMMAS = (-5, 0)
@@ -36,8 +36,8 @@ def joined(data) -> ImageData:
 
 def champion(data: ImageData, classes: tuple[str, ...] | None = None) -> Bundle:
     """With accuracies that nobody measured."""
-    task = replace(tiny_task("digit", classes or data.classes, "sha256:b", gammas=()), data=data.fingerprint)
-    shares = dict.fromkeys(GAMMAS, 2.0)
+    task = with_points(tiny_task("digit", classes or data.classes, "sha256:b", gammas=()))
+    task, shares = replace(task, data=data.fingerprint), dict.fromkeys((*GAMMAS, *POINTS), 2.0)
     task = replace(task, accuracy=shares, test_accuracy=shares)
     return Bundle(tiny_backbone(), (task,), tiny_profile("sha256:b", "cpu", GAMMAS))
 
@@ -65,7 +65,7 @@ def test_with_new_ones_and_where_they_have_gone_the_champion_is_measured_on_the_
 def test_its_accuracies_are_those_of_the_rows(tmp_path, data, joined):
     pairs = ((FolderStore(tmp_path / "old"), joined, data), (FolderStore(tmp_path / "new"), data, joined))
     (old,), (new,) = (anew(champion(other), rows, store).tasks for store, other, rows in pairs)
-    assert set(old.test_accuracy) == set(new.test_accuracy) == set(GAMMAS)
+    assert set(old.test_accuracy) == set(new.test_accuracy) == {*GAMMAS, *POINTS}
     for task, rows in ((old, data), (new, joined)):
         for share in task.test_accuracy.values():
             assert share * len(rows.split.test) == pytest.approx(round(share * len(rows.split.test)))
@@ -83,7 +83,10 @@ def test_classes_in_another_order_or_lacking_are_compared_by_name(tmp_path, data
     backwards = champion(mark, data.classes[::-1])
     head = backwards.tasks[0].heads[0]
     turned = replace(
-        backwards.tasks[0], heads={0: replace(head, weight=head.weight[::-1].copy(), bias=head.bias[::-1].copy())}
+        backwards.tasks[0],
+        heads={0: replace(head, weight=head.weight[::-1].copy(), bias=head.bias[::-1].copy())},
+        points={},
+        test_accuracy=dict.fromkeys(GAMMAS, 2.0),
     )
     (other,) = anew(replace(backwards, tasks=(turned,)), joined, FolderStore(tmp_path / "c")).tasks
-    assert other.test_accuracy == same.test_accuracy
+    assert other.test_accuracy == {gamma: same.test_accuracy[gamma] for gamma in GAMMAS}

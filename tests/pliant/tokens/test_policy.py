@@ -13,7 +13,7 @@ from pliant.errors import InputError
 from pliant.journal import decode
 from pliant.latency import LatencyTable
 from pliant.protocol import Answer, Arrived, Changed, Drop, Failed, Finished, Launch, Woke, replay
-from pliant.tokens.artifact import Accuracies, RateRule
+from pliant.tokens.artifact import GAMMAS, Accuracies, RateRule
 from pliant.tokens.policies import CHOICES, POLICIES, SERVED, make
 from pliant.tokens.published import FIGURE_4B, profile, variants
 from pliant.tokens.scheduler import Knowledge, TokensScheduler
@@ -29,7 +29,7 @@ from tests.fixtures.tokens.loads import (
     scheduler,
     text,
 )
-from tests.fixtures.tokens.samples import tiny_profile, tiny_task
+from tests.fixtures.tokens.samples import POINTS, profile_with_points, tiny_profile, tiny_task, with_points
 
 every_policy = pytest.mark.parametrize("policy", POLICIES)
 shares = st.floats(0, 1)
@@ -153,6 +153,22 @@ def test_every_policy_is_made_by_its_name_and_described_in_a_sentence(policy):
 
 def test_what_switches_between_models_and_the_fixed_ones_are_baselines_that_no_service_follows():
     assert set(POLICIES) - set(SERVED) == {"infaas", "tome", "vpt"}
+
+
+WITH_POINTS = tokens_knowledge(profile_with_points("digest", "d"), [with_points(tiny_task("a", "xy", "digest"))])
+
+
+@pytest.mark.parametrize("policy", [name for name in SERVED if CHOICES[name].gamma is None])
+def test_otas_sees_gammas_alone_and_ours_points_gamma_0_and_prompts(policy):
+    """Also of a profile that comes later, and unless a setting is named."""
+    scheduler = make(policy, WITH_POINTS)
+    expected = GAMMAS if policy.startswith("otas") else (0, 2, 4, 8, *POINTS)
+    for _ in range(2):
+        assert scheduler._policy.knowledge.latency.settings == expected
+        scheduler.handle(Changed(WITH_POINTS.plain()), 0.0)
+    if CHOICES[policy].allows(-5):
+        assert make(policy, WITH_POINTS, gamma=-5)._policy.knowledge.latency.settings == (-5,)
+    assert make(policy, PUBLISHED)._policy.knowledge.latency.settings == GAMMAS
 
 
 def test_merged_settings_share_the_head_of_gamma_0_and_prompts_have_their_own():

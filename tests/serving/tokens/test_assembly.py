@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pliant.errors import InputError
@@ -10,6 +12,7 @@ from pliant.serving.tokens.assembly import TokensSystem, build_plan
 from pliant.serving.tokens.catalog import load_catalog
 from pliant.serving.tokens.settings import TokensSettings
 from pliant.tokens.policies import make
+from tests.fixtures.tokens.samples import POINTS, profile_with_points, tiny_task, with_points
 
 SETTINGS = TokensSettings(device="cpu", threads=2)
 
@@ -30,6 +33,23 @@ def test_it_holds_the_backbone_all_tasks_and_the_gammas_that_the_policy_uses(reg
     assert build_plan(SETTINGS.replace(gamma=2), catalog, "cpu").gammas == (2,)
     with pytest.raises(InputError, match="PLIANT_GAMMA is 3, but must be one of the profiled"):
         build_plan(SETTINGS.replace(gamma=3), catalog, "cpu")
+
+
+def test_points_of_the_profile_reach_the_device_and_a_task_that_lacks_them_is_refused(registry):
+    digest = load_catalog(registry, "champion").backbone.digest
+    registry.publish("pliant-tokens-profile", profile_with_points(digest, "a device"))
+    with pytest.raises(InputError, match=r"accuracy of task digits is without gammas \[101, 102\]"):
+        load_catalog(registry, "champion")
+    registry.publish("pliant-tokens-task-digits", with_points(tiny_task("digits", ["zero", "one", "two"], digest)))
+    catalog = load_catalog(registry, "champion")
+    build = build_plan(SETTINGS, catalog, "cpu")
+    assert (build.gammas, build.points) == ((0, 2, 4, 8, 101, 102), POINTS)
+    assert build_plan(SETTINGS.replace(policy="otas"), catalog, "cpu").points == {}
+    assert build_plan(SETTINGS.replace(gamma=101), catalog, "cpu").points == {101: POINTS[101]}
+    assert catalog.tasks_described()["digits"]["accuracy"]["101"] == 0.75
+    moved = replace(catalog.tasks["digits"].task, points={**POINTS, 102: POINTS[101]})
+    with pytest.raises(InputError, match=r"operating points of task digits is \[102\]"):
+        catalog.with_task(replace(catalog.tasks["digits"], task=moved))
 
 
 def test_every_device_has_a_process_of_its_own_and_the_scheduler_counts_them_all(registry):

@@ -7,15 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pliant.errors import DeviceError
+from pliant.errors import DeviceError, InputError
 from pliant.fallbacks import Collector, Fallback
 from pliant.registry import codec
 from pliant.serving.tokens.catalog import ServedTask, TokensBuild
 from pliant.serving.tokens.device import build
 from pliant.serving.workers.devices import DevicePlan
+from pliant.tokens.points import Point
 from pliant.tokens.runtime import TokensRuntime
 from tests.fixtures.processor import NEEDS_BFLOAT16
-from tests.fixtures.tokens.samples import random_images, tiny_backbone, tiny_task
+from tests.fixtures.tokens.samples import POINTS, random_images, tiny_backbone, tiny_task, with_points
 
 PLAN = DevicePlan("cpu", 1, None, (1, 2))
 
@@ -50,6 +51,19 @@ def test_every_shape_runs_before_the_first_request(told, monkeypatch):
     )
     build(told)
     assert ran == {(gamma, batch) for gamma in (0, 4) for batch in (1, 2)}
+
+
+def test_operating_points_are_served_beside_gammas_and_a_task_of_other_points_is_refused(told):
+    tasks = [ServedTask(with_points(served.task), 1, served.digest) for served in told.tasks]
+    model = build(replace(told, tasks=tuple(tasks), gammas=(0, *POINTS), points=POINTS))
+    images = [("shapes", random_images(1)[0]), ("digits", random_images(1)[0])]
+    answers = [[row.tolist() for *_, row in model.run(setting, images)[0]] for setting in (0, *POINTS)]
+    assert len({str(answer) for answer in answers}) == 3
+    other = replace(tasks[0].task, points={**POINTS, 101: Point(16, 1)})
+    with pytest.raises(InputError, match=r"task digits is with other operating points \[101\]"):
+        model.update(ServedTask(other, 2, "other"))
+    with pytest.raises(InputError, match="task digits is without gamma"):
+        model.update(served("digits", told.digest, 3))
 
 
 def test_an_image_of_another_size_is_answered_as_the_same_picture(told):

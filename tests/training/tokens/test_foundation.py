@@ -70,6 +70,20 @@ def test_weights_from_a_file_come_back_as_they_are_with_the_classifier_passed_ov
         assert torch.allclose(load_model(backbone)(images), vit.eval().forward_features(images)[:, 0], atol=1e-4)
 
 
+def test_weights_for_another_size_have_their_positions_resampled_as_timm_does(tmp_path):
+    torch.manual_seed(0)
+    vit = timm.create_model("vit_tiny_patch16_224", num_classes=0)
+    save_file(vit.state_dict(), tmp_path / "vit.safetensors")
+    backbone = from_file("vit_tiny_patch16_224", str(tmp_path / "vit.safetensors"), 96)
+    vit.set_input_size(img_size=96)
+    images = torch.randn(1, 3, 96, 96)
+    with torch.no_grad():
+        assert torch.allclose(load_model(backbone)(images), vit.eval()(images), atol=1e-3)
+    assert backbone.image_size == 96
+    with pytest.raises(InputError, match="image_size is 100, but must be a multiple of the patches' 16 pixels"):
+        from_file("vit_tiny_patch16_224", str(tmp_path / "vit.safetensors"), 100)
+
+
 def test_a_file_that_does_not_fit_is_refused_with_its_name(tmp_path):
     """A truncated file and one of another width once ended in a traceback."""
     truncated, other, partial = (tmp_path / name for name in ("t.safetensors", "o.safetensors", "p.safetensors"))
