@@ -19,7 +19,7 @@ import numpy as np
 
 from pliant.benchmarks import places
 from pliant.benchmarks.cascade.demo import DEFAULT, form
-from pliant.benchmarks.cascade.material import FOLDER, LONG
+from pliant.benchmarks.cascade.material import FOLDER
 from pliant.benchmarks.cascade.served import OWN, SETS, TABLES, Served, prepared
 from pliant.benchmarks.endpoint import core_seconds, launched
 from pliant.benchmarks.harness import Context, Measured, Stage, need
@@ -50,9 +50,6 @@ class LiveConfig:
     probe: float = 4.0
     clients: int = 32
     alone: int = 200
-
-
-FULL = LiveConfig(seconds=8.0, tried=5.0, trials=9)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +94,8 @@ def live(context: Context) -> Measured:
     """Train, serve and measure each data set; the quick setting takes one."""
     names = list(SETS) if context.full else ["banking77"]
     need(places.missing(*(FOLDER / f"{TABLES[name]}.parquet" for name in names if name in TABLES)))
-    config, stage = FULL if context.full else LiveConfig(), context.stage
-    every = {name: measure(name, prepared(name, stage, context.full and name != LONG), config, stage) for name in names}
+    config, stage = LiveConfig(), context.stage
+    every = {name: measure(name, prepared(name, context), config, stage) for name in names}
     rows = [{"data": name, **row} for name, each in every.items() for row in each.rows()]
     loads = [{"data": name, **row} for name, each in every.items() for row in each.loads]
     limits = targets([each for name, each in every.items() if name not in FURTHER])

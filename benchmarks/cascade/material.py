@@ -191,6 +191,11 @@ def read_again(
     return again
 
 
+def large_of(name: str, context: Context) -> Classifier:
+    """Return a data set's large model, made where it lacks."""
+    return _classifier(_Shelf(name, _store(), context), read(name)[0], LARGE).load()
+
+
 def _ours(shelf: _Shelf, data: TextData, unlabelled: Sequence[Text]) -> dict[str, StageResult[Any]]:
     """Return the distilled levels and the large model."""
     large = _classifier(shelf, data, LARGE)

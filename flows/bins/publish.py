@@ -27,6 +27,7 @@ from pliant.latency import LatencyTable
 from pliant.registry.mlflow_store import Run
 from pliant.registry.names import BINS_ENCODER, BINS_PREFIX
 from pliant.registry.package import Example, Package
+from pliant.registry.releases import table
 from pliant.training.classifier import Curves
 
 matplotlib.use("Agg")
@@ -126,6 +127,7 @@ def bins_package(bins: Bins, version: int, folder: Path, notes: Notes, record: R
             "versions": dict(bins.versions),
         },
         metrics=bins_metrics(bins, choice, weighed),
+        card=card(choice, weighed, record),
         tags={
             "pliant.git_commit": commit(),
             "pliant.device": bins.device_class,
@@ -136,6 +138,28 @@ def bins_package(bins: Bins, version: int, folder: Path, notes: Notes, record: R
             RECORD: record_to_json(record),
         },
     )
+
+
+def card(choice: Choice, weighed: Weighed, record: Record) -> str:
+    """Return what each static shape and padding to bins earn beside the dynamic runtime, in Markdown. Kept ones first."""
+    best = choice.costs[max(0, min(len(choice.edges), len(choice.costs)) - 1)]
+    padded, longest, dynamic = (f"{1000 * each:.2f} ms" for each in (best, choice.costs[0], choice.dynamic))
+    lines = [
+        f"Static shapes: {describe(weighed)}. Figures are medians of up to {record.latency.repeats} rounds, whose spread is "
+        f"not kept; a shape is served where two measurements find it at least {record.edges.margin:.0%} faster.",
+        f"A request alone takes {padded} padded to bins, {longest} padded to the longest, {dynamic} in the dynamic runtime.",
+    ]
+    heading = ("static shape: tokens x texts", "static ms", "dynamic ms, same requests", "times as fast", "served")
+    rows = [
+        (
+            f"{trial.length} x {trial.batch}",
+            *(f"{1000 * seconds:.2f}" for seconds in (trial.static, trial.dynamic)),
+            f"{trial.dynamic / trial.static:.2f}",
+            "yes" if trial.kept else "no",
+        )
+        for trial in sorted(weighed, key=lambda trial: not trial.kept)
+    ]
+    return "\n".join(lines + table(heading, rows))
 
 
 def encoder_metrics(notes: Notes) -> dict[str, float]:

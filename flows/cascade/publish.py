@@ -6,6 +6,7 @@ and no MLflow.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from functools import partial
@@ -15,11 +16,12 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
+from scipy.stats import binomtest
 
 from pliant.cascade.artifact import Candidate, Cascade, Exit, Level, LevelProfile, Outputs
 from pliant.cascade.calibrate import Reliability, reliability
 from pliant.cascade.evaluate import EvaluationData
-from pliant.cascade.route import answers, confidence
+from pliant.cascade.route import answers, choose, confidence
 from pliant.flows.cascade.champions import Record, Saved
 from pliant.flows.cascade.config import CascadeFlowConfig
 from pliant.flows.cascade.stages import TaskResults
@@ -32,6 +34,7 @@ from pliant.models.artifact import Classifier
 from pliant.registry.mlflow_store import Run
 from pliant.registry.names import CASCADE_TASK, LEVEL_TAG, cascade_level
 from pliant.registry.package import Example, Option, Package
+from pliant.registry.releases import table
 from pliant.training.classifier import Curves
 
 matplotlib.use("Agg")
@@ -52,8 +55,8 @@ def register(published: Publication, config: CascadeFlowConfig, task: TaskResult
     outputs, test, *float32 = (Saved(each.key, each.digest) for each in (task.outputs, task.test, *task.float32))
     record = Record(config.plan, config.latency, config.threads, outputs, test, tuple(float32))
     versions = {level.name: versions[level.name] for level in cascade.levels}
-    name, plan = CASCADE_TASK + task.name, task.plan
-    published.register(name, plan.digest, lambda: task_package(cascade, versions, plan.folder, record))
+    name, plan, tested = CASCADE_TASK + task.name, task.plan, len(task.test.load().labels)
+    published.register(name, plan.digest, lambda: task_package(cascade, versions, plan.folder, record, tested))
     return [*(cascade_level(task.name, level) for level in versions), name]
 
 
@@ -122,8 +125,8 @@ def level_package(
     return (described if isinstance(artifact, Classifier) else of_training)(package, artifact, notes)
 
 
-def task_package(cascade: Cascade, levels: Mapping[str, int], folder: Path, record: Record) -> Package:
-    """Return a task's package; `levels`: name -> version of its model."""
+def task_package(cascade: Cascade, levels: Mapping[str, int], folder: Path, record: Record, tested: int = 0) -> Package:
+    """Return a task's package; `levels`: name -> version of its model; `tested`: texts of the test split; 0: not known."""
     where: dict[str, Option] = {
         f"model.{level}": f"models:/{cascade_level(cascade.task, level)}/{version}" for level, version in levels.items()
     }
@@ -147,6 +150,7 @@ def task_package(cascade: Cascade, levels: Mapping[str, int], folder: Path, reco
             "labels": cascade.candidates[0].labels,
         },
         metrics=task_metrics(cascade),
+        card=card(cascade, tested),
         tags={
             "pliant.git_commit": commit(),
             "pliant.data": cascade.data,
@@ -155,6 +159,44 @@ def task_package(cascade: Cascade, levels: Mapping[str, int], folder: Path, reco
             **versions,
         },
     )
+
+
+def card(cascade: Cascade, tested: int) -> str:
+    """Return what calibration and the candidates earn, and what is served, in Markdown. `tested`: as in `task_package`."""
+
+    def served(number: int, candidate: Candidate) -> str:
+        best = choose(cascade, candidate.promised, candidate.seconds) == number
+        return ("by its name alone", "for its accuracy or latency")[best] if number else "by default"
+
+    def right(share: float) -> str:
+        low, high = binomtest(round(share * tested), tested).proportion_ci(0.95) if tested else (0.0, 1.0)
+        return f"{share:.1%} ({low:.1%} to {high:.1%})" if tested else f"{share:.1%}"
+
+    levels = [
+        (
+            level.name,
+            *((f"{level.temperature:.3f}", f"{level.error_before:.4f}") if cascade.classes else ("by its spread", "")),
+            f"{level.error:.4f}",
+            "yes" if level.spread or level.temperature != 1.0 else "no",
+        )
+        for level in cascade.levels
+    ]
+    large = next((each.seconds for each in cascade.candidates if each.levels == (len(cascade.levels) - 1,)), math.nan)
+    candidates = [
+        (
+            each.name,
+            f"{large / each.seconds:.2f}",
+            right(cascade.test_accuracy[each.name]),
+            *(f"{bound:.1%}" if bound else "" for bound in (each.promised, each.agreement)),
+            served(number, each),
+        )
+        for number, each in enumerate(cascade.candidates)
+    ]
+    least = f"at least, at {cascade.confidence:.0%}"
+    bounds = f"right, {least}", f"as the large model, {least}"
+    heading = ("candidate", "times as fast as the large model", "right in the test (95% interval)", *bounds, "served")
+    lines = table(("level", "temperature", "calibration error at 1", "calibrated", "served"), levels)
+    return "\n".join(lines + table(heading, candidates)).strip()
 
 
 def level_metrics(level: LevelProfile) -> dict[str, float]:

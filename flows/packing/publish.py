@@ -6,13 +6,16 @@ Prefect and no MLflow.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 import numpy as np
+import torch
 from matplotlib.figure import Figure
+from scipy.stats import binomtest, ttest_rel
 
 from pliant.flows.champions import RECORD, record_to_json
 from pliant.flows.packing.champions import GENERATOR, ORIGIN, PREDICTOR, Record, origin_of
@@ -24,11 +27,14 @@ from pliant.flows.release import Publication, commit, metric
 from pliant.flows.stage import Notes, StageResult, noted
 from pliant.flows.trained import described
 from pliant.packing.artifact import Generator, Packing, Predictor
+from pliant.packing.engine.model import LINEAR
 from pliant.packing.scheduling.forecast import MEDIAN, QUANTILES, UPPER
 from pliant.packing.scheduling.iteration_cost import LinearCost, Point
 from pliant.registry.mlflow_store import Run
 from pliant.registry.names import PACKING_GENERATOR, PACKING_PREDICTOR, PACKING_PREFIX
 from pliant.registry.package import Package
+from pliant.registry.releases import figure, table
+from pliant.training.packing.predictor import pinball
 
 matplotlib.use("Agg")
 
@@ -96,7 +102,8 @@ def _register_plan(
     """
     packing, trained = plan.load(), predictor.load()
     names = [PACKING_PREDICTOR + packing.name, PACKING_PREFIX + packing.name]
-    package = lambda: predictor_package(packing.name, trained, predictor.folder, predictor.notes)  # noqa: E731
+    earned = card(packing, trained, predictor.notes)
+    package = lambda: predictor_package(packing.name, trained, predictor.folder, predictor.notes, earned)  # noqa: E731
     versions = generator[1], published.register(names[0], predictor.digest, package)
     choice, context = noted(Choice, plan.notes, "choice"), generator[0].context
     arguments = packing, context, versions, plan.folder, choice, record, trained.data, origin
@@ -135,7 +142,8 @@ def generator_package(name: str, generator: Generator, folder: Path, notes: Note
     return described(package, generator, notes)
 
 
-def predictor_package(name: str, predictor: Predictor, folder: Path, notes: Notes) -> Package:
+def predictor_package(name: str, predictor: Predictor, folder: Path, notes: Notes, earned: str = "") -> Package:
+    """Return a predictor's package; `earned`: its card."""
     quantiles = {f"q{level:g}": np.array([8.0, 9.0]) for level in predictor.levels}
     package = Package(
         PACKING_PREDICTOR + name,
@@ -148,6 +156,7 @@ def predictor_package(name: str, predictor: Predictor, folder: Path, notes: Note
             "bucket_tokens": predictor.bucket_tokens,
         },
         metrics=predictor_metrics(predictor),
+        card=earned,
     )
     return described(package, predictor, notes, "dim")
 
@@ -169,6 +178,10 @@ def plan_package(
     `origin`: digest of the plan that this one descends from; empty for one that the flow made from the beginning.
     """
     memory = packing.memory
+    policies = [
+        (each.policy, figure(each.mean), figure(each.p99), "yes" if each.policy == "default" else "no")
+        for each in choice.policies
+    ]
     inputs = {"arrival": np.array([0.0, 0.1]), "prompt_tokens": np.array([20, 30]), "output_tokens": np.array([10, 40])}
     outputs = {"first_token": np.zeros(2), "seconds": np.zeros(2), "preemptions": np.zeros(2, np.int64)}
     return Package(
@@ -191,6 +204,9 @@ def plan_package(
             "seconds": packing.seconds,
         },
         metrics=plan_metrics(packing, choice),
+        card="\n".join(
+            table(("policy", "mean seconds, simulated", "p99 seconds", "served by default"), policies)
+        ).strip(),
         tags={
             "pliant.git_commit": commit(),
             "pliant.device": packing.device_class,
@@ -202,6 +218,36 @@ def plan_package(
             **({ORIGIN: origin} if origin else {}),
         },
     )
+
+
+def card(packing: Packing, predictor: Predictor, notes: Notes) -> str:
+    """Return what the predictor of output lengths earns beside what else was tried, in Markdown.
+
+    It was judged on the requests of the plan, the held-out prompts. Their forecasts give an interval.
+    """
+    judged, tokens_R, kinds = predictor.metrics, packing.output_tokens, ("linear", "encoder")
+    served = kinds[json.loads(predictor.config)["model_type"] != LINEAR]
+    constant_RL = np.broadcast_to(np.maximum(predictor.marginal, 1.0), packing.forecasts.shape)
+    log_R, *logs = (torch.from_numpy(np.log(each, dtype=float)) for each in (tokens_R, constant_RL, packing.forecasts))
+    constant_R, loss_R = (pinball(log_RL, log_R).numpy() for log_RL in logs)
+    low, high = ttest_rel(constant_R, loss_R).confidence_interval(0.95)
+    losses = {kind: judged[f"{kind}_pinball"] for kind in kinds if kind != served and f"{kind}_pinball" in judged}
+    losses |= {"before it was trained further": notes["before"]["pinball"]} if "before" in notes else {}
+    losses |= {"the most frequent class": judged["majority_pinball"]}
+    constant, gain = judged["constant_pinball"], (constant_R - loss_R).mean()
+    tried = [
+        (served, figure(judged["pinball"]), f"{gain:+.4f} ({low:+.4f} to {high:+.4f})", "yes"),
+        *((name, figure(loss), f"{constant - loss:+.4f}", "no") for name, loss in losses.items()),
+        ("the same quantiles for all", figure(constant), "", "where no forecast came in time"),
+    ]
+    right, count = judged["bucket_accuracy"], len(tokens_R)
+    low, high = binomtest(round(right * count), count).proportion_ci(0.95)
+    sentence = (
+        f"Judged on {count} held-out prompts. The class of length is right for {right:.1%} ({low:.1%} to {high:.1%}), the "
+        f"most frequent class for {judged['majority_class']:.1%}."
+    )
+    heading = ("predictor of output lengths", "pinball loss", "saved (95% interval)", "served")
+    return "\n".join([sentence, *table(heading, tried)])
 
 
 def predictor_metrics(predictor: Predictor) -> dict[str, float]:

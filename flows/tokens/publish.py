@@ -20,7 +20,7 @@ from pliant.flows.stage import StageResult
 from pliant.flows.tokens.stages import Bundle, TokensResults
 from pliant.registry.names import TOKENS_BACKBONE, TOKENS_PREFIX, TOKENS_PROFILE
 from pliant.registry.package import Package
-from pliant.tokens.artifact import Profile, Task
+from pliant.tokens.artifact import LORA, SHALLOW, Profile, Task
 from pliant.tokens.points import FIRST_POINT
 from pliant.training.linear import LinearComparison
 
@@ -111,6 +111,12 @@ def _package(name: str, role: str, bundle: Bundle, versions: Mapping[str, int], 
     )
 
 
+def _added(setting: int) -> str:
+    if setting > LORA:
+        return f"LoRA of rank {setting - LORA}"
+    return f"{setting - SHALLOW} prompts before the first block" if setting > SHALLOW else f"{setting} prompts a block"
+
+
 def card(task: Task, profile: Profile, tried: Sequence[Mapping[str, Any]]) -> str:
     """Return what was tried for a task and what it earned, in Markdown."""
     table, lines = (
@@ -129,7 +135,7 @@ def card(task: Task, profile: Profile, tried: Sequence[Mapping[str, Any]]) -> st
     lines += [f"| {left} further operating points | | | no: others are at least as good and as fast |"] * (left > 0)
     for each in tried:
         gain = f"{each['gain']:+.1%} ({each['low']:+.1%} to {each['high']:+.1%}) against {_named(each['beside'])}"
-        lines.append(f"| {each['gamma']} prompts a layer: {gain} | | | {'yes' if each['offered'] else 'no'} |")
+        lines.append(f"| {_added(each['gamma'])}: {gain} | | | {'yes' if each['offered'] else 'no'} |")
     return "\n".join(lines)
 
 

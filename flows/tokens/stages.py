@@ -31,7 +31,7 @@ from pliant.flows.stage import Notes, Run, Stage, StageResult, digest_of
 from pliant.flows.tokens.config import TokensFlowConfig
 from pliant.precision import is_fast
 from pliant.progress import Progress, share
-from pliant.tokens.artifact import FLOAT32, Backbone, Profile, Task
+from pliant.tokens.artifact import FLOAT32, SHALLOW, Backbone, Profile, Task
 from pliant.tokens.otas import rate_rule
 from pliant.tokens.runtime import Execution, TokensRuntime
 from pliant.training.data import ImageData
@@ -125,7 +125,7 @@ def make_task(
             half, notes["arithmetic"] = None, reason
     gammas = config.latency.gammas
     task, notes["tried"] = with_gains(config, foundation, task, data)
-    gammas = tuple(gamma for gamma in gammas if task.serves(gamma))
+    gammas = tuple(sorted({gamma for gamma in gammas if task.serves(gamma)} | task.prompts.keys()))
     task = pliant.profiling.tokens.accuracy.profile(
         foundation, task, data, config.device, gammas, measured, config.measured, half
     )
@@ -183,7 +183,8 @@ def measure(
     with threads(config.threads):
         precision, reason = served_precision(config.arithmetic, backbone, tasks, config.device)
         served, execution = [task.served_in(precision) for task in tasks], Execution(precision=precision)
-        own = replace(config.latency, gammas=tuple(g for g in config.latency.gammas if all(t.serves(g) for t in tasks)))
+        tried = {*config.latency.gammas, *(g for t in tasks for g in t.prompts if g > SHALLOW)}
+        own = replace(config.latency, gammas=tuple(sorted(g for g in tried if all(t.serves(g) for t in tasks))))
         # Points that all tasks have, and of these those that are worth offering here.
         points = {n: point for n, point in tasks[0].points.items() if all(t.points.get(n) == point for t in tasks)}
         if precision != FLOAT32:  # a point that half precision costs too much is left out alone

@@ -212,6 +212,9 @@ def calibrated(
 ) -> tuple[LevelProfile, ...]:
     """Return every level, calibrated on the tuning texts, with its errors and accuracy on the proving ones.
 
+    A temperature that does not lower the calibration error is not taken. That is judged by the tuning texts: on the proving
+    ones nothing may depend that is proven by them.
+
     Without labels, confidences are calibrated to be those of the large model's answers, and its own stay as they are;
     errors and accuracies are then of agreement with it.
     """
@@ -227,7 +230,10 @@ def calibrated(
         )
         seen, held = tuning.levels[number], proving.levels[number]
         if tuning.classes and not (blind and number == len(measured) - 1):
-            level = replace(level, temperature=temperature(seen.logits, tuning.labels.astype(np.int64)))
+            label_R = tuning.labels.astype(np.int64)
+            fitted = temperature(seen.logits, label_R)
+            plain, cooled = (calibration_error(softmax(seen.logits, each), label_R) for each in (1.0, fitted))
+            level = replace(level, temperature=fitted if cooled < plain else 1.0)
         elif not tuning.classes:
             spread = fit_spread(seen.logits[:, 0].astype(np.float64), tuning.labels, seen.length)
             level = replace(level, spread=spread)

@@ -21,6 +21,9 @@ FLOAT32 = "float32"
 GAMMAS = (-20, -15, -10, -5, 0, 2, 4, 8)
 """The published gammas: tokens merged away per layer (negative), none (0), or prompts added per layer (positive)."""
 
+SHALLOW, LORA = 20, 60
+"""Added to the number of shallow prompts, and to the rank of LoRA, to give their setting: 28 and 68 for 8 of each."""
+
 Option = int | float | str | bool
 
 
@@ -72,7 +75,7 @@ class Task:
     classes: tuple[str, ...]
     backbone: str  # digest of the backbone artifact
     heads: Mapping[int, Head]
-    prompts: Mapping[int, NDArray[np.float32]]  # gamma -> [L, G, D]
+    prompts: Mapping[int, NDArray[np.float32]]  # gamma -> [L, G, D]; shallow ones [1, G, D]; LoRA [L, rank, 4 D]
     accuracy: Mapping[int, float]  # gamma -> share of the profiling split answered correctly: what planners use
     test_accuracy: Mapping[int, float]  # gamma -> the same on the test split: what reports quote
     data: str  # fingerprint of the data set it was trained on

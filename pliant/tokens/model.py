@@ -102,16 +102,22 @@ class AdaptiveViT(nn.Module):
     ) -> Tensor:
         """Return the features [B, D] of normalised images.
 
-        Every layer merges `merged` tokens away, or sees the prompts of its layer in `prompts_BLGD`, or neither. With
+        Every layer merges `merged` tokens away, or sees the prompts of its layer in `prompts_BLGD`, or neither. Prompts of
+        one layer alone stay as tokens (VPT-shallow). Rows of 4 D in their place are LoRA's (Hu et al. 2022, section 4.1):
+        what the layer's tokens are multiplied by, and in what proportion it is added to queries, keys and values. With
         `proportional=False` a merged token counts once in attention, however many it stands for (ToMe has both).
         """
         vit = self.vit
         x_BND: Tensor = vit.norm_pre(vit.patch_drop(vit._pos_embed(vit.patch_embed(image_BCHW))))
         sizes: Sizes | None = None
         for layer, block in enumerate(vit.blocks):
-            if prompts_BLGD is not None:
+            low_BRE: Tensor | None = None
+            if prompts_BLGD is not None and prompts_BLGD.shape[-1] > self.width:
+                low_BRE = prompts_BLGD[:, layer]
+            elif prompts_BLGD is not None and layer < prompts_BLGD.shape[1]:
                 x_BND = _place_prompts(x_BND, prompts_BLGD[:, layer], replace=layer > 0)
-            x_BND, sizes = _run_block(block, x_BND, sizes, merged_count(x_BND.shape[1], merged), proportional)
+            count = merged_count(x_BND.shape[1], merged)
+            x_BND, sizes = _run_block(block, x_BND, sizes, count, proportional, low_BRE=low_BRE)
         return _read(vit.norm, x_BND, sizes, CLASS)
 
     def at(self, point: Point, image_BCHW: Tensor) -> Tensor:
@@ -214,11 +220,11 @@ def _run_block(
     merged: int,
     proportional: bool = True,
     queries: int | None = None,
+    low_BRE: Tensor | None = None,
 ) -> tuple[Tensor, Sizes | None]:
     """Return the tokens after one block, the first `queries` of them, and their sizes: None as long as none merged."""
-    attended_BND, key_BHNE = _attend(
-        block.attn, block.norm1(x_BND), None if sizes is None else sizes.mask_B11N, queries
-    )
+    mask_B11N = None if sizes is None else sizes.mask_B11N
+    attended_BND, key_BHNE = _attend(block.attn, block.norm1(x_BND), mask_B11N, queries, low_BRE)
     attended_BND = block.ls1(attended_BND)
     if merged:
         size_BN1 = None if sizes is None else sizes.size_BN1
@@ -310,10 +316,15 @@ def _over_heads(key_BHNE: Tensor) -> Tensor:
     return sum(rest, start=first.float())
 
 
-def _attend(attn: Any, x_BND: Tensor, mask_B11N: Tensor | None, queries: int | None = None) -> tuple[Tensor, Tensor]:
+def _attend(
+    attn: Any, x_BND: Tensor, mask_B11N: Tensor | None, queries: int | None, low_BRE: Tensor | None
+) -> tuple[Tensor, Tensor]:
     """Return the attention output of the first `queries` tokens (of all where None), and the keys of all."""
     batch, tokens, width = x_BND.shape
-    qkv = attn.qkv(x_BND).view(batch, tokens, 3, attn.num_heads, width // attn.num_heads).permute(2, 0, 3, 1, 4)
+    qkv_BNE = attn.qkv(x_BND)
+    if low_BRE is not None:
+        qkv_BNE = qkv_BNE + (x_BND @ low_BRE[..., :width].transpose(1, 2)) @ low_BRE[..., width:]
+    qkv = qkv_BNE.view(batch, tokens, 3, attn.num_heads, width // attn.num_heads).permute(2, 0, 3, 1, 4)
     query, key, value = qkv.unbind(0)
     query, key = attn.q_norm(query[:, :, :queries]), attn.k_norm(key)
     fast = (

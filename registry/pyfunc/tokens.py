@@ -34,7 +34,7 @@ class BackboneFeatures:
 
 
 class TaskProbabilities:
-    """Images -> probabilities, a column a class. `params={"gamma": -5}` chooses the gamma.
+    """Images -> probabilities, a column a class. `params={"gamma": -5}` chooses the gamma, or the operating point of that number.
 
     The backbone's weights are not stored with each task: `model_config["backbone"]` says where in the registry they are.
     """
@@ -44,7 +44,8 @@ class TaskProbabilities:
         backbone = fetched(
             Backbone, config["backbone"], self.task.backbone, f"task {self.task.name}", "backbone", "made"
         )
-        self.runtime = TokensRuntime(backbone, self.task.backbone, [self.task], config.get("device", "cpu"))
+        device, points = config.get("device", "cpu"), self.task.points
+        self.runtime = TokensRuntime(backbone, self.task.backbone, [self.task], device, points=points)
 
     def predict(self, images: NDArray[np.uint8], params: Values) -> pd.DataFrame:
         return _probabilities(self.runtime, int(params.get("gamma", 0)), self.task.name, self.task.classes, images)

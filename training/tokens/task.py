@@ -25,8 +25,9 @@ from torch.nn.functional import cross_entropy
 from pliant.errors import InputError
 from pliant.precision import TRAINING_PRECISIONS, lowered
 from pliant.progress import Progress, share, silent
-from pliant.tokens.artifact import FLOAT32, Backbone, Head, Task
+from pliant.tokens.artifact import FLOAT32, LORA, SHALLOW, Backbone, Head, Task
 from pliant.tokens.model import AdaptiveViT
+from pliant.tokens.points import FIRST_POINT
 from pliant.tokens.runtime import ROWS, Execution, TokensRuntime, load_model, normaliser
 from pliant.training.data import ImageData
 from pliant.training.pictures import AUGMENTATIONS, augmentation
@@ -40,10 +41,13 @@ class TaskConfig:
     """How heads and prompts are trained (OTAS: batch 32, 50 epochs, learning rate 0.002)."""
 
     gammas: tuple[int, ...] = (2, 4, 8)  # prompt lengths, ascending
+    shallow: tuple[int, ...] = ()  # the same of prompts before the first block alone
+    lora: tuple[int, ...] = ()  # ranks
     epochs: float = 2.0  # per gamma
     least_images: int = 0  # pictures drawn per gamma at least, so that small data sets are seen often enough
     batch: int = 32
     prompt_rate: float = 0.03
+    lora_rate: float = 0.003
     prompt_rates: tuple[float, ...] = ()  # if given, short trials choose one in place of prompt_rate
     trial_images: int = 4000  # pictures drawn per trial
     held_out: float = 0.2  # share of the fit split on which trials are judged
@@ -65,8 +69,13 @@ class TaskConfig:
         ):
             if value not in names:
                 raise InputError(f"task.{key}", value, f"one of {', '.join(names)}")
-        if list(self.gammas) != sorted(set(self.gammas)) or any(gamma < 1 for gamma in self.gammas):
-            raise InputError("task.gammas", list(self.gammas), "lengths of prompts: from 1 on, ascending, each once")
+        for key, values, most in (
+            ("gammas", self.gammas, SHALLOW),
+            ("shallow", self.shallow, LORA - SHALLOW),
+            ("lora", self.lora, FIRST_POINT - LORA - 1),
+        ):
+            if list(values) != sorted(set(values)) or any(not 1 <= value <= most for value in values):
+                raise InputError(f"task.{key}", list(values), f"numbers from 1 to {most}, ascending, each once")
         if not 0 < self.held_out < 1:
             raise InputError("task.held_out", self.held_out, "between 0 and 1")
         if not 0 <= self.patch_dropout < 1:
@@ -106,7 +115,8 @@ def train(
     `digest`: of the backbone; `merged`: gammas below 0 that get heads of their own.
     """
     torch.manual_seed(config.seed)
-    heads_share = 100 if not config.gammas else 50
+    tuned = len(config.gammas) + len(config.shallow) + len(config.lora)
+    heads_share = 50 if tuned else 100
     runtime = TokensRuntime(backbone, digest, [], device, Execution(precision=FLOAT32))
     points, fitted = fit_heads(
         *(runtime, data, backbone.image_size, config.held_out, config.head_steps, config.head_images, config.points),
@@ -115,14 +125,16 @@ def train(
     heads = {number: each.head for number, each in fitted.items()}
     judged = {number: each.judged for number, each in fitted.items() if number >= 0}
     prompts: dict[int, NDArray[np.float32]] = {}
-    if config.gammas:
+    if tuned:
         model, examples = load_model(backbone).to(device), fit_examples(data, backbone, device)
-        numbers, total = count(1), steps(config, examples) * len(config.gammas)
-        trained = share(progress, heads_share, 100)
-        prompt_LGD, head = torch.empty(model.depth, 0, model.width, device=device), linear(heads[0], device)
-        for gamma in config.gammas:
+        numbers, total = count(1), steps(config, examples) * tuned
+        trained, plain = share(progress, heads_share, 100), linear(heads[0], device)
+        prompt_LGD, head = torch.empty(model.depth, 0, model.width, device=device), plain
+        for gamma in (*config.gammas, *(SHALLOW + n for n in config.shallow), *(LORA + rank for rank in config.lora)):
+            deep = gamma <= SHALLOW  # which goes on from the shorter ones before it
+            start_LGD = lengthened(config, prompt_LGD, gamma) if deep else fresh(config, model, gamma, device)
             prompt_LGD, head = train_prompts(
-                *(config, model, examples, lengthened(config, prompt_LGD, gamma), head, steps(config, examples)),
+                *(config, model, examples, start_LGD, head if deep else plain, steps(config, examples)),
                 lambda: trained(next(numbers), total),
             )
             feature_ND = prompted(config, model, examples.part(slice(0, config.head_images)), prompt_LGD)
@@ -174,6 +186,14 @@ def lengthened(config: TaskConfig, prompt_LGD: Tensor, gamma: int) -> Tensor:
     return torch.cat([prompt_LGD, fresh], dim=1)
 
 
+def fresh(config: TaskConfig, model: AdaptiveViT, setting: int, device: str) -> Tensor:
+    """Return shallow prompts, or LoRA of the identity, to learn from."""
+    if setting < LORA:
+        return config.prompt_scale * torch.randn(1, setting - SHALLOW, model.width, device=device)
+    down_LRD = torch.randn(model.depth, setting - LORA, model.width, device=device) / model.width**0.5
+    return torch.cat([down_LRD, down_LRD.new_zeros(*down_LRD.shape[:2], 3 * model.width)], dim=-1)
+
+
 def train_prompts(
     config: TaskConfig,
     model: AdaptiveViT,
@@ -183,13 +203,14 @@ def train_prompts(
     most: int,
     done: Callable[[], None],
 ) -> tuple[Tensor, nn.Linear]:
-    """Return prompts and a head after `most` steps from these; `done` is called after each step."""
+    """Return prompts, or LoRA, and a head after `most` steps from these; `done` is called after each step."""
     prompt_LGD = nn.Parameter(start_LGD)
     head = nn.Linear(start.in_features, start.out_features).to(start_LGD.device)
     head.load_state_dict(start.state_dict())
-    rates, change = (config.prompt_rate, config.head_rate), augmentation(config.augment)
+    inner = config.prompt_rate if start_LGD.shape[-1] == model.width else config.lora_rate
+    rates, change = (inner, config.head_rate), augmentation(config.augment)
     groups = [{"params": [prompt_LGD]}, {"params": list(head.parameters())}]
-    optimizer = torch.optim.AdamW(groups, lr=config.prompt_rate, weight_decay=config.weight_decay)
+    optimizer = torch.optim.AdamW(groups, lr=inner, weight_decay=config.weight_decay)
     with _dropping(model, config.patch_dropout):
         for step in range(most):
             for group, rate in zip(optimizer.param_groups, rates, strict=True):

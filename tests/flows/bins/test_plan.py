@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pliant.bins.artifact import Shape
-from pliant.flows.bins.config import EdgesConfig, StreamConfig
-from pliant.flows.bins.plan import choose, describe, weigh
+from pliant.flows.bins.champions import Record
+from pliant.flows.bins.config import BinsFlowConfig, EdgesConfig, StreamConfig
+from pliant.flows.bins.plan import Choice, ShapeTrial, choose, describe, weigh
+from pliant.flows.bins.publish import card
 from pliant.flows.bins.stages import digests, observe
 from pliant.latency import LatencyTable
 from pliant.progress import silent
@@ -84,6 +86,16 @@ def test_a_batch_that_saves_nothing_per_text_is_not_kept():
     measured = {Shape(64, 1): 1e-6, Shape(64, 2): 2e-6, Shape(64, 4): 3e-6}
     weighed = judged(measured, spread(32, 33))
     assert [(trial.batch, trial.kept) for trial in weighed] == [(1, True), (2, False), (4, True)]
+
+
+def test_a_card_says_of_each_static_shape_what_it_takes_and_whether_it_is_served_those_in_front():
+    config = BinsFlowConfig()
+    record = Record(config.engine, config.latency, config.edges, config.threads)
+    weighed = ShapeTrial(16, 1, 0.002, 0.001, False), ShapeTrial(64, 2, 0.002, 0.003, True)
+    said = card(Choice((16, 64), (0.004, 0.003), 0.0035), weighed, record)
+    assert "1 of 2 static runtimes kept, for up to 64 tokens." in said
+    assert "3.00 ms padded to bins, 4.00 ms padded to the longest, 3.50 ms in the dynamic runtime." in said
+    assert said.splitlines()[-2:] == ["| 64 x 2 | 2.00 | 3.00 | 1.50 | yes |", "| 16 x 1 | 2.00 | 1.00 | 0.50 | no |"]
 
 
 @given(st.lists(st.integers(1, LONGEST), min_size=1, max_size=12), st.sampled_from((1, 2, 4)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import product
 from types import SimpleNamespace
 
@@ -14,12 +15,13 @@ from pliant.flows.packing import plan as pace
 from pliant.flows.packing import stages as measure
 from pliant.flows.packing.config import MemoryConfig, PackingFlowConfig, PlanConfig
 from pliant.flows.packing.plan import Pace, choose, describe, excess
+from pliant.flows.packing.publish import card
 from pliant.flows.packing.stages import fitting_memory, token_bytes, weight_bytes
 from pliant.packing.scheduling.reference import ReferenceConfig, capacity
 from pliant.profiling.packing.pace import PredictorPace
 from pliant.progress import silent
 from tests.fixtures.packing.in_process import packing
-from tests.fixtures.packing.tiny import CONTEXT, some_packing
+from tests.fixtures.packing.tiny import CONTEXT, some_packing, some_predictor
 
 SHORT = ReferenceConfig(quiet=(0.8,), loud=(1.5,), requests=60)
 SHAPE = json.dumps({"num_hidden_layers": 2, "num_attention_heads": 2, "hidden_size": 64})
@@ -77,6 +79,18 @@ def test_where_no_pair_keeps_the_limits_the_one_that_misses_them_least_is_taken_
     paged = choice.policies[1]
     assert choice.policies[0] == min(choice.tried, key=lambda figures: excess(figures, paged, config))
     assert "keeps the plan's limits" in describe(choice)
+
+
+def test_a_card_says_what_the_served_predictor_saves_with_an_interval_and_what_else_was_tried():
+    judged = {"bucket_accuracy": 0.6, "majority_class": 0.5, "pinball": 0.1, "encoder_pinball": 0.1}
+    judged |= {"linear_pinball": 0.2, "constant_pinball": 0.3, "majority_pinball": 0.4}
+    predictor = replace(some_predictor(), metrics=judged)
+    said = card(some_packing(), predictor, {"before": {"pinball": 0.25}})
+    assert "200 held-out prompts. The class of length is right for 60.0% (52.9% to 66.8%)" in said
+    assert "| encoder | 0.1 | +0.1332 (+0.1169 to +0.1496) | yes |\n| linear | 0.2 | +0.1000 | no |\n" in said
+    assert "| before it was trained further | 0.25 | +0.0500 | no |\n| the most frequent class | 0.4 | -0.1000" in said
+    same = some_packing(forecasts=np.broadcast_to(predictor.marginal, (200, len(predictor.marginal))))
+    assert "| encoder | 0.1 | +0.0000 (" in card(same, predictor, {})
 
 
 FAST, SLOW = Pace(0.001, 900.0, 40.0), Pace(0.001, 30.0, 40.0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import numpy as np
 import pytest
 import timm
@@ -199,3 +201,24 @@ def test_half_precision_tokens_are_averaged_in_float32():
 @pytest.mark.parametrize(("gamma", "last"), [(-5, 137), (-10, 77), (-15, 17), (-20, 4), (0, 197), (8, 205)])
 def test_a_vit_of_197_tokens_and_12_layers_ends_with_the_published_counts(gamma, last):
     assert tokens_per_layer(197, gamma, 12)[-1] == last
+
+
+@torch.no_grad()
+def test_lora_is_a_change_of_the_weights_and_shallow_prompts_are_tokens_like_others():
+    """Both per sample: LoRA beside nets whose weights are changed, prompts beside tokens put in by hand."""
+    torch.manual_seed(0)
+    model, images = load_model(tiny_backbone()), torch.randn(2, 3, 16, 16)
+    low_BLRE = 0.1 * torch.randn(2, model.depth, 3, 4 * model.width)
+    tuned_BD = model(images, 0, low_BLRE)
+    for sample in range(2):
+        changed = deepcopy(model)
+        for layer, block in enumerate(changed.vit.blocks):
+            down_RD, up_RE = low_BLRE[sample, layer].split([model.width, 3 * model.width], dim=-1)
+            block.attn.qkv.weight += (down_RD.T @ up_RE).T
+        torch.testing.assert_close(tuned_BD[sample], changed(images)[sample], atol=1e-4, rtol=1e-3)
+    prompts_BLGD = torch.randn(2, 1, 5, model.width)
+    vit = model.vit
+    x_BND = vit._pos_embed(vit.patch_embed(images))
+    x_BND = torch.cat([x_BND[:, :1], prompts_BLGD[:, 0], x_BND[:, 1:]], dim=1)
+    expected_BD = vit.norm(vit.blocks(x_BND))[:, 0]
+    torch.testing.assert_close(model(images, 0, prompts_BLGD), expected_BD, atol=1e-4, rtol=1e-3)

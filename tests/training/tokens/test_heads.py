@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pliant.errors import InputError
 from pliant.flows.tokens.config import read
 from pliant.flows.tokens.stages import with_gains
 from pliant.profiling.tokens.accuracy import compare, profile, right_of
@@ -84,6 +85,28 @@ def test_a_gain_is_one_where_its_interval_excludes_none():
     assert compare(mixed, none, 0.95).low > 0 > compare(none, mixed, 0.95).high
     mixed[0] = False
     assert compare(mixed, none, 0.95).low < 0 < compare(mixed, none, 0.95).gain
+
+
+def test_shallow_prompts_and_lora_are_trained_served_and_judged_beside_deep_ones():
+    loops, backbone = data.digits("loops"), tiny_backbone()
+    config = TaskConfig(
+        gammas=(2,), shallow=(3,), lora=(2,), epochs=0.05, head_images=200, points=False, precision="float32"
+    )
+    task = train(config, loops, backbone, "digest")
+    assert {setting: value.shape for setting, value in task.prompts.items()} == {
+        2: (2, 2, WIDTH),
+        23: (1, 3, WIDTH),
+        62: (2, 2, 4 * WIDTH),
+    }
+    assert task.prompts[62][..., WIDTH:].any(), "LoRA begins as nothing, and has learnt"
+    measured = profile(backbone, task, loops, gammas=(0, 2, 23, 62), limit=40)
+    assert {setting: right_of(backbone, task, loops, setting, limit=40).mean() for setting in (0, 2, 23, 62)} == (
+        measured.accuracy
+    )
+    _, tried = with_gains(read(overrides={"measured": 40}), backbone, task, loops)
+    assert [each["gamma"] for each in tried] == [2, 23, 62]
+    with pytest.raises(InputError, match=r"task.lora is \[41\], but must be numbers from 1 to 40"):
+        TaskConfig(lora=(41,))
 
 
 def test_prompts_that_earn_nothing_are_not_offered_and_it_is_said_what_they_earned():
