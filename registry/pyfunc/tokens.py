@@ -34,7 +34,7 @@ class BackboneFeatures:
 
 
 class TaskProbabilities:
-    """Images -> probabilities, a column a class. `params={"gamma": -5}` chooses the gamma, or the operating point of that number.
+    """Images -> probabilities, a column a class. `params={"gamma": -5}` chooses the gamma, or the point of that number.
 
     The backbone's weights are not stored with each task: `model_config["backbone"]` says where in the registry they are.
     """
