@@ -47,7 +47,7 @@ def baselines(context: Context) -> Measured:
         reference, replays = ReferenceConfig(seconds=10.0 if context.full else 4.0), list[Replayed]()
         for seed in range(3 if context.full else 1):
             replays.append(compare(POLICIES, pool, ReplayConfig(seed=seed, reference=reference), context.stage))
-            print_table(Console(), replays[-1])
+            print_table(Console(), replays[-1], bundle.profile.points)
         loud, quiet = (float(np.mean([replay.ratio(half) for replay in replays])) for half in (True, False))
         targets = [
             Target("utility against gamma 0, loud half", loud, ">=", 1.15, "x"),
