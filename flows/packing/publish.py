@@ -13,7 +13,6 @@ from typing import Any
 
 import matplotlib
 import numpy as np
-import torch
 from matplotlib.figure import Figure
 from scipy.stats import binomtest, ttest_rel
 
@@ -34,7 +33,6 @@ from pliant.registry.mlflow_store import Run
 from pliant.registry.names import PACKING_GENERATOR, PACKING_PREDICTOR, PACKING_PREFIX
 from pliant.registry.package import Package
 from pliant.registry.releases import figure, table
-from pliant.training.packing.predictor import pinball
 
 matplotlib.use("Agg")
 
@@ -228,8 +226,12 @@ def card(packing: Packing, predictor: Predictor, notes: Notes) -> str:
     judged, tokens_R, kinds = predictor.metrics, packing.output_tokens, ("linear", "encoder")
     served = kinds[json.loads(predictor.config)["model_type"] != LINEAR]
     constant_RL = np.broadcast_to(np.maximum(predictor.marginal, 1.0), packing.forecasts.shape)
-    log_R, *logs = (torch.from_numpy(np.log(each, dtype=float)) for each in (tokens_R, constant_RL, packing.forecasts))
-    constant_R, loss_R = (pinball(log_RL, log_R).numpy() for log_RL in logs)
+    # Pinball losses of logarithms, as in training.
+    aside_RL, share_L = np.log(tokens_R, dtype=float)[:, None], np.array(QUANTILES)
+    constant_R, loss_R = (
+        np.maximum(share_L * (aside_RL - log_RL), (share_L - 1) * (aside_RL - log_RL)).mean(1)
+        for log_RL in (np.log(constant_RL), np.log(packing.forecasts))
+    )
     low, high = ttest_rel(constant_R, loss_R).confidence_interval(0.95)
     losses = {kind: judged[f"{kind}_pinball"] for kind in kinds if kind != served and f"{kind}_pinball" in judged}
     losses |= {"before it was trained further": notes["before"]["pinball"]} if "before" in notes else {}
