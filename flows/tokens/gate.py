@@ -68,13 +68,18 @@ def judge(
 def _measured_alike(champion: Bundle, challenger: Bundle) -> Bundle:
     """Return the champion on the newer latencies where both were measured alike: backbone, class of device, precision.
 
-    An older measurement of the same thing is no merit: taken at a quieter hour it would hold its place for ever.
+    An older measurement of the same thing is no merit: taken at a quieter hour it would hold its place for ever. Settings
+    that the champion alone has, such as another choice of operating points, take what changed at those that both have.
     """
     old, new = champion.profile, challenger.profile
     alike = (old.backbone, old.device) == (new.backbone, new.device) and old.precision in (None, new.precision)
-    if not alike or old.latency.settings != new.latency.settings:
+    before, now = old.latency, new.latency
+    both = [s for s in before.settings if s in now.settings and old.points.get(s) == new.points.get(s)]
+    if not alike or not both or before.batches != now.batches:
         return champion
-    return replace(champion, profile=replace(old, latency=new.latency))
+    change = float(np.median([np.divide(now.row(setting), before.row(setting)) for setting in both]))
+    rows = [now.row(s) if s in both else tuple(change * seconds for seconds in before.row(s)) for s in before.settings]
+    return replace(champion, profile=replace(old, latency=replace(now, settings=before.settings, seconds=tuple(rows))))
 
 
 def _replays(bundle: Bundle, loads: list[ReferenceLoad]) -> tuple[Report, ...]:

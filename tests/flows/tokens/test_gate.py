@@ -10,8 +10,16 @@ from pliant.flows.tokens.config import GateConfig
 from pliant.flows.tokens.gate import judge
 from pliant.flows.tokens.stages import Bundle
 from pliant.latency import LatencyTable
+from pliant.tokens.artifact import Task
 from pliant.tokens.simulated import ReferenceConfig
-from tests.fixtures.tokens.samples import tiny_backbone, tiny_profile, tiny_task
+from tests.fixtures.tokens.samples import (
+    POINTS,
+    profile_with_points,
+    tiny_backbone,
+    tiny_profile,
+    tiny_task,
+    with_points,
+)
 
 SHORT = ReferenceConfig(seconds=0.5)
 ONCE = GateConfig(seeds=1)
@@ -40,6 +48,23 @@ def test_a_challenger_of_lower_accuracy_fails_and_a_better_one_passes():
     good, bad = bundle(), less_accurate(bundle(), 0.3)
     assert not judge(good, bad, ONCE, SHORT).passed
     assert judge(bad, good, ONCE, SHORT).passed
+
+
+def test_a_champion_of_other_points_measured_at_a_quieter_hour_does_not_keep_its_place_by_that():
+    champion, quiet = bundle(), profile_with_points("sha256:b", "cpu")
+    champion = replace(champion, profile=quiet, tasks=tuple(with_points(task) for task in champion.tasks))
+    other = {number + 10: point for number, point in POINTS.items()}
+    table = replace(quiet.latency, settings=(*quiet.latency.settings[:-2], *other))
+    moved = [replace(task, points=other, **renumbered(task)) for task in champion.tasks]
+    later = replace(champion, profile=replace(quiet, latency=table, points=other), tasks=tuple(moved))
+    assert judge(champion, slower(later, 1.5), GateConfig(seeds=2), SHORT).passed
+    assert not judge(champion, slower(less_accurate(later, 0.2), 1.5), GateConfig(seeds=2), SHORT).passed
+
+
+def renumbered(task: Task) -> dict[str, dict]:
+    """What a task says by setting, with points under other numbers."""
+    fields = {name: getattr(task, name) for name in ("heads", "accuracy", "test_accuracy")}
+    return {name: {n + 10 * (n in POINTS): v for n, v in field.items()} for name, field in fields.items()}
 
 
 def test_the_tasks_that_both_serve_are_judged():
