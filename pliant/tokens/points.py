@@ -27,6 +27,9 @@ FIRST_POINT = 101
 MOST = 8
 """Settings that a profile offers, at most, gamma 0 among them where it is worth it."""
 
+LITTLE = 0.003
+"""Share of what all settings on the hulls are worth that may be lost by leaving some out."""
+
 GOALS = (0.68, 0.52)
 """Shares of their blocks' arithmetic that candidates merge down to: 10 and 15 tokens merged in each of 12 blocks."""
 
@@ -127,7 +130,7 @@ def kept(seconds: Mapping[int, float], shares: Sequence[Mapping[int, float]], mo
 
     `seconds`: of a request, by setting, gamma 0 among them; `shares`: of each task, accuracies by setting. The hull begins
     at a request that is not answered. Where it has more, those stay without which most would be lost, over all tasks and
-    all seconds a request.
+    all seconds a request, and so do of fewer those without which more than `LITTLE` would be: each makes plans slower.
     """
     chosen = {number for share in shares for number in _hull(seconds, share)}
     budgets = np.linspace(0.0, max(seconds.values()), 101)
@@ -140,8 +143,12 @@ def kept(seconds: Mapping[int, float], shares: Sequence[Mapping[int, float]], mo
             total += float(heights.mean())
         return total
 
-    while len(chosen) > most:
-        chosen.remove(max(sorted(chosen), key=lambda number: worth(chosen - {number})))
+    whole = worth(chosen)
+    while len(chosen) > 1:
+        spared = max(sorted(chosen), key=lambda number: worth(chosen - {number}))
+        if len(chosen) <= most and worth(chosen - {spared}) < (1 - LITTLE) * whole:
+            break
+        chosen.remove(spared)
     return sorted(chosen)
 
 

@@ -18,6 +18,7 @@ from pliant.tokens.points import (
     BOTH,
     CLASS,
     GOALS,
+    LITTLE,
     MEAN,
     READS,
     Dimensions,
@@ -292,8 +293,8 @@ def test_what_is_kept_loses_nothing_of_any_tasks_hull_and_little_where_there_is_
     def worth(on: set[int]) -> float:
         return float(np.mean([[height(on, seconds, share, b) for b in budgets] for share in shares]))
 
-    assert worth(set(kept(seconds, shares, 12))) == pytest.approx(worth(set(seconds)), abs=1e-9)
+    assert worth(set(seconds)) >= worth(set(kept(seconds, shares, 12))) >= worth(set(seconds)) * (1 - LITTLE) - 2e-3
     few = kept(seconds, shares, 3)
     assert len(few) == 3
-    best = max(worth(set(some)) for some in combinations(kept(seconds, shares, 12), 3))
+    best = max(worth(set(some)) for some in combinations(seconds, 3))
     assert worth(set(few)) >= best - 0.01
