@@ -26,7 +26,7 @@ from pliant.errors import InputError
 from pliant.flows.arithmetic import ArithmeticConfig, half_of, taken, too_costly, too_slow
 from pliant.flows.config import check_distinct, check_name, configured_class, named_address
 from pliant.flows.feedback import FeedbackConfig, Lesson, lessons, part_of_input
-from pliant.flows.progress import tell
+from pliant.flows.progress import say, tell
 from pliant.flows.stage import Notes, Run, Stage, StageResult, digest_of
 from pliant.flows.tokens.config import TokensFlowConfig
 from pliant.precision import is_fast
@@ -124,6 +124,8 @@ def make_task(
         if reason := too_slow(config.arithmetic, half, ratio):
             half, notes["arithmetic"] = None, reason
     gammas = config.latency.gammas
+    if config.task.points and not task.points:
+        say(f"{data.name}: there are no operating points, as the backbone takes pictures of one size alone.")
     task, notes["tried"] = with_gains(config, foundation, task, data)
     gammas = tuple(sorted({gamma for gamma in gammas if task.serves(gamma)} | task.prompts.keys()))
     task = pliant.profiling.tokens.accuracy.profile(
@@ -158,6 +160,9 @@ def with_gains(
         gain = pliant.profiling.tokens.accuracy.compare(right_N, beside_N, 1 - (1 - GAIN) / len(task.prompts))
         shares = {"accuracy": float(right_N.mean()), "other": float(beside_N.mean())}
         tried.append({"gamma": gamma, "beside": best, **shares, **asdict(gain), "offered": gain.low > 0})
+        if gain.low <= 0:
+            interval = f"{gain.gain:+.1%} right ({gain.low:+.1%} to {gain.high:+.1%}) beside setting {best}"
+            say(f"{data.name}: gamma {gamma} is not offered, as it is not shown to earn anything: {interval}.")
     lost = {each["gamma"] for each in tried if not each["offered"]}
     heads = {number: head for number, head in task.heads.items() if number not in lost}
     prompts = {gamma: prompt for gamma, prompt in task.prompts.items() if gamma not in lost}
