@@ -49,9 +49,10 @@ def reprofile(device: str, threads: int, progress: Progress, other_device: bool 
         old, record = champion.artifact, replace(champion.record(Record), threads=threads)
         config = CascadeFlowConfig(device=device, threads=threads, latency=record.latency, plan=record.plan)
         pair, measured = _fastest(config, fetch_levels(registry, champion), outputs()[old.task], part)
-        cascade = replace(planned(config, *outputs()[old.task][pair], measured, old.pair), data=old.data)
+        held, test = outputs()[old.task][pair]
+        cascade = replace(planned(config, held, test, measured, old.pair), data=old.data)
         numbers = versions(champion.published.tags)
-        package = partial(task_package, cascade, numbers, record=_of_pair(record, pair))
+        package = partial(task_package, cascade, numbers, record=_of_pair(record, pair), tested=len(test.labels))
         sentences = [f"It computes in {cascade.precision}."]
         title = f"{cascade.task} on {cascade.device}"
         return Profiled(cascade, lambda folder: package(folder=folder), title, rows(cascade), sentences)

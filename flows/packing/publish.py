@@ -14,7 +14,7 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
-from scipy.stats import binomtest, ttest_rel
+from scipy.stats import binomtest
 
 from pliant.flows.champions import RECORD, record_to_json
 from pliant.flows.packing.champions import GENERATOR, ORIGIN, PREDICTOR, Record, origin_of
@@ -33,6 +33,7 @@ from pliant.registry.mlflow_store import Run
 from pliant.registry.names import PACKING_GENERATOR, PACKING_PREDICTOR, PACKING_PREFIX
 from pliant.registry.package import Package
 from pliant.registry.releases import figure, table
+from pliant.training.packing.predictor import saving
 
 matplotlib.use("Agg")
 
@@ -225,22 +226,17 @@ def card(packing: Packing, predictor: Predictor, notes: Notes) -> str:
     """
     judged, tokens_R, kinds = predictor.metrics, packing.output_tokens, ("linear", "encoder")
     served = kinds[json.loads(predictor.config)["model_type"] != LINEAR]
-    constant_RL = np.broadcast_to(np.maximum(predictor.marginal, 1.0), packing.forecasts.shape)
-    # Pinball losses of logarithms, as in training.
-    aside_RL, share_L = np.log(tokens_R, dtype=float)[:, None], np.array(QUANTILES)
-    constant_R, loss_R = (
-        np.maximum(share_L * (aside_RL - log_RL), (share_L - 1) * (aside_RL - log_RL)).mean(1)
-        for log_RL in (np.log(constant_RL), np.log(packing.forecasts))
-    )
-    low, high = ttest_rel(constant_R, loss_R).confidence_interval(0.95)
+    if served == "linear" and not np.any(predictor.weights["head.weight"]):
+        served = "the same for all, as no other earns anything"
+    gain, low, high = saving(predictor, packing.forecasts, tokens_R)
     losses = {kind: judged[f"{kind}_pinball"] for kind in kinds if kind != served and f"{kind}_pinball" in judged}
     losses |= {"before it was trained further": notes["before"]["pinball"]} if "before" in notes else {}
     losses |= {"the most frequent class": judged["majority_pinball"]}
-    constant, gain = judged["constant_pinball"], (constant_R - loss_R).mean()
+    constant = judged["constant_pinball"]
     tried = [
         (served, figure(judged["pinball"]), f"{gain:+.4f} ({low:+.4f} to {high:+.4f})", "yes"),
         *((name, figure(loss), f"{constant - loss:+.4f}", "no") for name, loss in losses.items()),
-        ("the same quantiles for all", figure(constant), "", "where no forecast came in time"),
+        ("the training lengths' own quantiles", figure(constant), "", "where no forecast came in time"),
     ]
     right, count = judged["bucket_accuracy"], len(tokens_R)
     low, high = binomtest(round(right * count), count).proportion_ci(0.95)

@@ -1,7 +1,7 @@
 """Trains the predictor of output lengths: one DistilBERT for the quantiles of the log length and S3's classes.
 
 A linear model (ridge on TF-IDF) is fitted to the same prompts, and the one with the smaller pinball loss on those held out
-is taken. A predictor is judged beside constant predictions.
+is taken, or where that loss is not clearly below the loss of the same quantiles for all, a linear model of these alone.
 
 Quantiles are trained by pinball loss (Koenker and Bassett 1978), and each is then shifted until it covers its share of
 the held-out prompts (split conformal: Romano, Patterson and Candes 2019). Training stops early, by the held-out pinball
@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix, vstack
-from scipy.stats import kendalltau
+from scipy.stats import kendalltau, ttest_rel
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
@@ -59,7 +59,7 @@ NUMBERS = 64  # lengths of a class to try
 class PredictorConfig:
     """The encoder and its training. Sizes are for the embedded encoder alone. Raises `InputError` outside limits."""
 
-    kind: str = "best"  # encoder, linear, or the better of both
+    kind: str = "best"  # encoder, linear, or the better of both where it earns anything
     encoder: str = "embedded"  # or path:FOLDER, hub:NAME
     width: int = 128
     layers: int = 1
@@ -102,7 +102,8 @@ def train(
 ) -> Predictor:
     """Return the best predictor by held-out loss, with its metrics on `test`, or else on the held-out prompts.
 
-    Where both kinds are made, the metrics hold the pinball loss of either: `encoder_pinball` and `linear_pinball`.
+    Where both kinds are made, the metrics hold the pinball loss of either: `encoder_pinball` and `linear_pinball`. Where the
+    interval of what the better saves over the same quantiles for all reaches 0, the predictor returned forecasts those.
     `generator`: digest of the generator whose lengths these are. Raises `InputError`, and `OfflineError` if an encoder
     cannot be downloaded.
     """
@@ -122,10 +123,19 @@ def train(
         run.epochs(fit, held, np.ones(len(fit.tokens)), progress)
     stored = {kind: _stored(run, name, generator, data) for kind, run in runs.items()}
     judged = {kind: judge(predictor, test or held) for kind, predictor in stored.items()}
+    tried = {f"{kind}_pinball": each["pinball"] for kind, each in judged.items()}
     best = min(judged, key=lambda kind: judged[kind]["pinball"])
-    return replace(
-        stored[best], metrics=judged[best] | {f"{kind}_pinball": each["pinball"] for kind, each in judged.items()}
-    )
+    chosen, figures = stored[best], judged[best]
+    judges = test or held
+    forecast_RL = np.array([each.tokens for each in PredictorModel.of(chosen).predict(judges.prompts)])
+    if config.kind == "best" and saving(chosen, forecast_RL, judges.tokens)[1] <= 0:
+        run = runs["linear"]
+        assert isinstance(run.model, LinearModel)
+        constant(run.model, fit, width)
+        run.calibrate(held)
+        chosen = _stored(run, name, generator, data)
+        figures = judge(chosen, judges)
+    return replace(chosen, metrics=figures | tried)
 
 
 def retrain(
@@ -188,14 +198,14 @@ class _Run:
         """Fit a linear model, calibrated."""
         assert isinstance(self.model, LinearModel)
         fit_linear(self.model, self.tokenizer, fit, weight_R, self.width)
-        self._calibrate(self._rows(held, np.ones(len(held.tokens))))
+        self.calibrate(held)
 
     def epochs(self, fit: LengthData, held: LengthData, weight_R: Floats, progress: Progress) -> None:
         """Train until the loss stops falling, and leave the best epoch's weights in the model, calibrated.
 
         Raises `InputError` if the loss diverges.
         """
-        rows, kept_out = self._rows(fit, weight_R), self._rows(held, np.ones(len(held.tokens)))
+        rows, kept_out = self._rows(fit, weight_R), self._rows(held)
         steps = self.config.epochs * math.ceil(len(rows) / self.config.batch)
         optimizer = self._optimizer()
         best, kept, stale, done = math.inf, None, 0, 0
@@ -213,11 +223,12 @@ class _Run:
         if kept is None:
             raise InputError("rate", self.config.rate, "so small that the loss stays finite")
         self.model.load_state_dict(kept)
-        self._calibrate(kept_out)
+        self.calibrate(held)
 
-    def _rows(self, data: LengthData, weight_R: Floats) -> list[_Row]:
+    def _rows(self, data: LengthData, weight_R: Floats | None = None) -> list[_Row]:
         encoded = self.tokenizer.encode_batch(list(data.prompts))
-        columns = zip(encoded, data.tokens.tolist(), weight_R.tolist(), strict=True)
+        weights = [1.0] * len(encoded) if weight_R is None else weight_R.tolist()
+        columns = zip(encoded, data.tokens.tolist(), weights, strict=True)
         return [_Row(encoding.ids, tokens, weight) for encoding, tokens, weight in columns]
 
     def _optimizer(self) -> torch.optim.Optimizer:
@@ -259,8 +270,9 @@ class _Run:
         return float(torch.cat(losses).mean())
 
     @torch.no_grad()
-    def _calibrate(self, rows: list[_Row]) -> None:
+    def calibrate(self, held: LengthData) -> None:
         """Shift each quantile by that quantile of its errors: at least its share is covered, below 0.5 at most."""
+        rows = self._rows(held)
         self.model.eval()
         logs_RL = torch.cat([self._outputs(rows[at : at + 64])[0] for at in range(0, len(rows), 64)]).cpu().numpy()
         over_RL = np.log([[row.tokens] for row in rows]) - logs_RL
@@ -409,11 +421,34 @@ def fit_linear(
 
 
 @torch.no_grad()
+def constant(model: LinearModel, data: LengthData, width: int) -> None:
+    """Let a model predict the same for every prompt: these prompts' mean log length and most frequent class."""
+    class_R = np.minimum((data.tokens - 1) // width, BUCKETS - 1)
+    wanted_K = [np.log(data.tokens).mean(), *(np.bincount(class_R, minlength=BUCKETS) / len(class_R))]
+    model.head.weight.zero_()
+    model.shift.zero_()
+    model.head.bias.copy_(torch.tensor(np.array(wanted_K), dtype=torch.float32))
+
+
+@torch.no_grad()
 def _features(model: LinearModel, tokenizer: Tokenizer, texts: list[str]) -> csr_matrix:
     """Return what the model's layer reads of the prompts [R, F]."""
     starts = range(0, len(texts), TOGETHER)
     batches = ([each.ids for each in tokenizer.encode_batch(texts[at : at + TOGETHER])] for at in starts)
     return vstack([csr_matrix(model.features(*tensors(ids)).numpy()) for ids in batches], format="csr")
+
+
+def saving(predictor: Predictor, quantile_RL: NDArray[Any], tokens_R: NDArray[Any]) -> tuple[float, float, float]:
+    """Return how much less these quantiles lose than those of the training lengths, and the 95% interval of that.
+
+    What is lost is the pinball loss of logarithms, as in training. `quantile_RL`, `tokens_R`: in tokens.
+    """
+    target_R, constant_RL = torch.from_numpy(np.log(tokens_R, dtype=float)), np.maximum(predictor.marginal, 1.0)[None]
+    constant_R, loss_R = (
+        pinball(torch.from_numpy(np.log(each)), target_R).numpy() for each in (constant_RL, quantile_RL)
+    )
+    low, high = ttest_rel(constant_R, loss_R).confidence_interval(0.95)
+    return float((constant_R - loss_R).mean()), float(low), float(high)
 
 
 def judge(predictor: Predictor, data: LengthData) -> dict[str, float]:

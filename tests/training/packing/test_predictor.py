@@ -62,6 +62,17 @@ def test_the_better_of_an_encoder_and_a_linear_model_is_taken_and_both_are_noted
         replace(SMALL, kind="quadratic")
 
 
+def test_where_neither_earns_anything_the_same_quantiles_are_forecast_for_all_and_a_later_one_can_learn():
+    random = observed("random", [(prompt, 1 + 7 * n % 97) for n, prompt in enumerate(data(300).prompts)])
+    nothing = train(replace(SMALL, kind="best", epochs=1), random)
+    forecasts = PredictorModel.of(nothing).predict(["write a word", "", "write an essay"])
+    assert forecasts[0] == forecasts[1] == forecasts[2]
+    assert {"linear_pinball", "encoder_pinball"} <= set(nothing.metrics)
+    assert all(abs(nothing.metrics[f"coverage_{level:g}"] - level) < 0.1 for level in QUANTILES)
+    after = retrain(nothing, data(600), np.ones(600))
+    assert after.metrics["pinball"] < 0.6 * judge(nothing, data(300, seed=1))["pinball"]
+
+
 def test_a_linear_predictor_beats_the_majority_is_kept_without_a_pickle_and_learns_on(tmp_path):
     predictor = train(LINEAR, data(600))
     judged = judge(predictor, data(300, seed=1))
