@@ -116,7 +116,7 @@ IMPURE_MODULES = ("time", "random", "asyncio", "logging", "datetime", "os", "sec
 RANDOM_VALUES = ("Generator",)  # of numpy.random: a type, draws nothing by itself
 STATES = (
     *("Batch", "Choice", "InFlight", "InFlightOutput", "Lease", "Pending", "TextInProgress", "WorkerSlot"),
-    *("Comparison", "Evidence", "Groups", "Record", "Reference", "Rollout", "WithoutEach", "_Wealth"),
+    *("Comparison", "Evidence", "Floors", "Groups", "Record", "Reference", "Rollout", "WithoutEach", "_Wealth"),
 )
 """Dataclasses that change while several modules use them, and may keep what follows from their fields beside these. Any
 other that is not a module's own is frozen."""

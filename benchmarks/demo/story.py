@@ -45,7 +45,7 @@ SERVICE: Mapping[str, Any] = {
     "watch_burn_in": 300,
     "refresh_seconds": 2.0,
     "trial_copied": 0.5,
-    "trial_copies": 30,
+    "trial_copies": 60,
     "trial_copy_time": 1.0,
     "trial_steps": "0.2,0.5,1",
     "trial_requests": 20,

@@ -71,6 +71,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("prompts that begin alike", "packing, engine", "packing", "alike", "all at once: over without sharing"),
     Entry("false alarms", "watch", "watch", "quiet", "false alarms in 20 quiet months"),
     Entry("a worse release is taken back", "trials", "watch", "rollout", "3 points worse, taken back in time"),
+    Entry("no worse release without proof", "trials", "watch", "rollout", "worse by 10 or 40 points"),
     Entry("a good release is kept", "trials", "watch", "rollout", "good challengers taken back"),
     Entry("rollback under load", "trials", "watch", "rollback", "rollback: until the next answer"),
     Entry("no request lost in a rollback", "trials", "watch", "rollback", "rollback under load: failed requests"),

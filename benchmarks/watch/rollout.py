@@ -1,16 +1,16 @@
-"""How soon a challenger that is 3 points worse is taken back, and how often a good one is: simulated rollouts.
+"""What becomes of challengers that are worse, equal or better: simulated rollouts of a day, with and without labels.
 
-Each run is a whole rollout by `pliant/rollout/controller.py`, in virtual time: shadow, then a canary, every canaried request
-with a copy to the champion. Answers are synthetic pairs, latencies of one distribution for both releases; labels come with
-the answers. Only discordant pairs, of which one answer alone is right, tell anything: plain labels show 3 points within 500
-pairs in 95% of the runs only where at most some 4% are discordant, whatever the test (docs/log/watch.md).
+Each run is a whole rollout by `pliant/rollout/controller.py` with a service's own settings, in virtual time: shadow, then a
+canary, whose requests the champion answers, too, as the challenger does copies of the champion's. Answers are synthetic
+pairs, latencies of one distribution for both releases. Requests are of ten classes; both releases are right by one draw in
+`TOGETHER` of the requests, and where both are wrong they say the same in half of them.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -19,126 +19,159 @@ from numpy.typing import NDArray
 from pliant.benchmarks.harness import Context, Measured
 from pliant.benchmarks.results import Target
 from pliant.rollout.config import RolloutConfig
-from pliant.rollout.controller import Rollout, Stage
-from pliant.rollout.events import CanaryOutcome, Event, Label, ShadowCompared
-from pliant.rollout.measures import GUARDS, MARGIN, Measure
+from pliant.rollout.controller import Rollout
+from pliant.rollout.events import CanaryOutcome, Label, ShadowCompared
+from pliant.rollout.measures import Arm
 
-CORRECTNESS = (Measure("accuracy", MARGIN, 0.8), *GUARDS)  # labels that say no more than right or wrong
-RUNS = 200
-CANARIED = 500  # requests within which a worse challenger must be taken back
-LENGTH = 2500  # pairs of a run, at most
-WORSE = 0.03  # by which the challenger's accuracy is lower
-WRONG = 0.1  # share of the requests in which the champion is wrong
-SECOND = 2.5  # between two pairs: a step takes its requests' time rather than the clock's
-SWAPPED: Mapping[str, float] = {"worse": 0.0, "equal": 0.5, "better": 1.0}
-"""Challenger -> share of the pairs in which the releases change places, so that it is as good as it is called."""
+RUNS = 40
+DAY = 86_400.0  # seconds
+SHARES = np.array([0.3, 0.2, 0.12, 0.1, 0.08, 0.06, 0.05, 0.04, 0.03, 0.02])  # of the classes
+FIVE = 6  # the class of 5%
+TOGETHER = 0.7
+RIGHT = 0.9  # of the champion's answers
+MOST = 500  # labelled pairs, or requests of the canary, within which a worse one must be noticed
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """Pairs of which a share `discordance` is discordant: one answer alone is right. No copies come before the canary.
+class Case:
+    """A challenger, and what clients say. Shares of all answers are labelled, and of those that a client saw to be wrong.
 
-    `challenger`: "worse" by 3 points; or "equal" or "better", which must both be kept.
+    `right`: of the challenger's answers, by class; None: it gives the champion's own. `rate`: requests a second. `together`:
+    share of the requests in which both are right by one draw.
     """
 
-    discordance: float
-    challenger: str = "worse"
-    target: bool = False
-
-    @property
-    def name(self) -> str:
-        return f"synthetic, {100 * self.discordance:g}% discordant; right or wrong; no shadow"
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """How one rollout ended."""
-
-    stage: Stage
-    requests: int  # answered by the canary
-    reason: str
+    name: str
+    right: tuple[float, ...] | None
+    labels: float = 0.0
+    complaints: float = 0.0
+    rate: float = 5.0
+    together: float = TOGETHER
+    shadow: bool = True
 
 
-SETTINGS: tuple[Setting, ...] = (
-    Setting(0.03, target=True),
-    Setting(0.1),
-    Setting(0.05, challenger="equal"),
+def flat(share: float) -> tuple[float, ...]:
+    """Return a challenger that is equally right in all classes."""
+    return (share,) * len(SHARES)
+
+
+WORSE = [
+    Case(f"{points} points worse, {labels:.0%} labelled", flat(RIGHT - points / 100), labels, rate=1.0)
+    for points in (10, 40)
+    for labels in (0.0, 0.01, 0.05)
+]
+BETTER = Case("5 points better, 20% labelled", flat(RIGHT + 0.05), 0.2)
+EQUAL = Case("equal, 20% labelled", flat(RIGHT), 0.2)
+THREE = Case(
+    "3 points worse, 3% discordant, all labelled, no shadow", flat(RIGHT - 0.03), 1.0, together=1.0, shadow=False
 )
-"""95% are demanded where `target` is set, in a setting that is realistic; the others show what is possible. Of every good
-challenger at most 5% may be taken back."""
+SAME = Case("the same answers, no labels", None)
+BUT_FIVE = tuple(0.0 if place == FIVE else 0.95 for place in range(len(SHARES)))
+CLASS = Case("better, but a class of 5% never right, all labelled", BUT_FIVE, 1.0, rate=1.0)
+COMPLAINTS = Case("equal, only wrong answers labelled", flat(RIGHT), complaints=1.0, rate=1.0)
+CASES = (*WORSE, THREE, BETTER, EQUAL, SAME, CLASS, COMPLAINTS)
 
 
-def draw(setting: Setting, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Return whether champion and challenger are right [2, pairs], in the order in which the pairs of one run come."""
-    lost, won = (setting.discordance + WORSE) / 2, (setting.discordance - WORSE) / 2
-    kinds = rng.choice(4, LENGTH, p=[lost, won, WRONG - won, 1 - WRONG - lost])  # the last two: both wrong, both right
-    correct = np.stack([(kinds == 0) | (kinds == 3), (kinds == 1) | (kinds == 3)])
-    chosen = rng.choice(LENGTH, LENGTH, replace=False)
-    first = (rng.random(LENGTH) < SWAPPED[setting.challenger]).astype(np.int64)
-    return correct[np.stack([first, 1 - first]), chosen]
+@dataclass(slots=True)
+class Run:
+    """One rollout: how it ends, after how many hours and labelled pairs."""
+
+    rollout: Rollout
+    hours: float = 0.0
+    labels: int = 0
 
 
-def simulate(correct: NDArray[np.bool_], rng: np.random.Generator) -> Run:
-    """Run one rollout on the pairs until it is decided, or the pairs are used up. Time is never the reason to wait."""
-    config = RolloutConfig(measures=CORRECTNESS, shadow_requests=0, max_seconds=1e8)
-    rollout = Rollout(config)
-    latencies = rng.lognormal(-3.0, 0.5, (2, LENGTH))
-    failed = rng.random((2, LENGTH)) < 1e-3
-    others = rng.permutation(LENGTH)  # the champion's own requests are not the canary's
-    for index in range(LENGTH):
-        # What the rollout hears of the pair, of the canary's answer, and of one of the champion's own meanwhile.
-        id, other = str(index), int(others[index])
-        events: list[Event] = [CanaryOutcome(f"o{id}", "champion", float(latencies[0, other]), bool(failed[0, other]))]
-        if rollout.stage == "canary":
-            events.append(CanaryOutcome(id, "canary", float(latencies[1, index]), bool(failed[1, index])))
-        champion, challenger = map(bool, correct[:, index])
-        events += [ShadowCompared(id, None, None, None), Label(id, champion, challenger, None, None)]
-        for event in events:
-            rollout.handle(event, SECOND * index)
-        if rollout.decided:
-            break
-    rollout.check()
-    return Run(rollout.stage, rollout.requests, rollout.reason)
+def simulate(case: Case, seed: int) -> Run:
+    """Run one rollout until it is decided, which it is after a day at the latest. Every request is drawn for itself."""
+    config = RolloutConfig() if case.shadow else RolloutConfig(shadow_requests=0)
+    run, rng, number = Run(Rollout(config)), np.random.default_rng([seed, 3]), 0
+    draw, now = _answers(case, rng), 0.0
+    while not run.rollout.decided:
+        rollout = run.rollout
+        # Requests that nobody compares are passed over: of the others one comes after so many seconds.
+        copied, share = rollout.config.shadow_share, rollout.share
+        pairs = copied if rollout.stage == "shadow" else share + (1 - share) * min(share, copied)
+        now += rng.exponential(1 / (case.rate * pairs))
+        seen: Arm = "canary" if rng.random() < share / pairs else "champion"
+        number, id = number + 1, str(number)
+        latency, failed = float(rng.lognormal(-3.0, 0.5)), bool(rng.random() < 1e-3)
+        name, champion, challenger, same = draw()
+        rollout.handle(CanaryOutcome(id, seen, latency, failed), now)
+        rollout.handle(ShadowCompared(id, same), now)
+        right = champion if seen == "champion" else challenger
+        if rng.random() < case.labels or (not right and rng.random() < case.complaints):
+            run.labels += 1
+            rollout.handle(Label(id, champion, challenger, seen, (f"the class {name}",)), now)
+    run.rollout.check()
+    run.hours = now / 3600
+    return run
 
 
-def repeat(setting: Setting, runs: int = RUNS, seed: int = 0) -> tuple[dict[str, Any], list[Run]]:
-    """Simulate a setting `runs` times and return the row of its table, whose shares are of the runs, and the runs.
+def _answers(case: Case, rng: np.random.Generator) -> Callable[[], tuple[int, bool, bool, bool]]:
+    """Return what draws a request: its class, whether champion and challenger are right, and whether they say the same."""
+    right_K: NDArray[np.float64] = np.array(case.right or flat(RIGHT))
 
-    `worse`: mean accuracy that the challenger lacked; `in_time`: taken back within 500 canaried requests; `median`:
-    canaried requests when it was taken back; NaN where none was.
-    """
-    ends, pairs = [], []
-    for run in range(runs):
-        rng = np.random.default_rng([seed, run])
-        pairs.append(draw(setting, rng))
-        ends.append(simulate(pairs[-1], rng))
-    taken = [end.requests for end in ends if end.stage == "taken_back"]
-    return {
-        "setting": setting.name,
-        "challenger": setting.challenger,
-        "runs": runs,
-        "worse": float(np.mean([correct[0].mean() - correct[1].mean() for correct in pairs])),
-        "discordance": float(np.mean([(correct[0] != correct[1]).mean() for correct in pairs])),
-        "taken_back": len(taken) / runs,
-        "in_time": sum(requests <= CANARIED for requests in taken) / runs,
-        "promoted": sum(end.stage == "promoted" for end in ends) / runs,
-        "median": float(np.median(taken)) if taken else math.nan,
-    }, ends
+    def draw() -> tuple[int, bool, bool, bool]:
+        name, luck = int(rng.choice(len(SHARES), p=SHARES)), rng.random()
+        champion = bool(luck < RIGHT)
+        if case.right is None:
+            return name, champion, champion, True
+        challenger = bool((luck if rng.random() < case.together else rng.random()) < right_K[name])
+        return name, champion, challenger, champion == challenger and (champion or rng.random() < 0.5)
+
+    return draw
 
 
 def rollout(context: Context) -> Measured:
     """Return the targets of worse and of good challengers, and the table."""
-    rows, reasons, targets = list[dict[str, Any]](), [], []
-    with context.stage(f"{RUNS} rollouts in each of {len(SETTINGS)} settings") as progress:
-        for setting in SETTINGS:
-            row, ends = repeat(setting)
-            rows.append(row)
-            reasons.append(next((end.reason for end in ends if end.stage == "taken_back"), ends[0].reason))
-            if setting.target:
-                targets.append(
-                    Target(f"3 points worse, taken back in time: {setting.name}", row["in_time"], ">=", 0.95)
-                )
-            progress(len(rows), len(SETTINGS))
-    good = max(row["taken_back"] for row in rows if row["challenger"] != "worse")
-    targets.append(Target("good challengers taken back, largest share", good, "<=", 0.05))
-    return targets, {"rows": rows, "reasons": reasons}
+    runs: dict[Case, list[Run]] = {}
+    rows = list[dict[str, Any]]()
+    with context.stage(f"{RUNS} rollouts in each of {len(CASES)} cases") as progress:
+        for case in CASES:
+            runs[case] = [simulate(case, seed) for seed in range(RUNS)]
+            ends = [run.rollout.stage for run in runs[case]]
+            rows.append(
+                {
+                    "case": case.name,
+                    "promoted": ends.count("promoted"),
+                    "taken back": sum(
+                        run.rollout.stage == "taken_back" and run.hours < DAY / 3600 for run in runs[case]
+                    ),
+                    "hours, median": median(run.hours for run in runs[case]),
+                    "labelled pairs, median": median(run.labels for run in runs[case]),
+                    "reason": runs[case][0].rollout.reason,
+                }
+            )
+            progress(len(rows), len(CASES))
+
+    def promoted(case: Case) -> float:
+        return float(sum(run.rollout.stage == "promoted" for run in runs[case]))
+
+    def refused(case: Case, early: Callable[[Run], bool] = lambda _run: True) -> float:
+        """Return the share that is taken back by evidence, early enough."""
+        ends = [(run, run.rollout) for run in runs[case]]
+        return float(
+            np.mean([end.stage == "taken_back" and "evidence" in end.reason and early(run) for run, end in ends])
+        )
+
+    return [
+        Target(
+            "worse by 10 or 40 points, 0 to 5% labelled: promoted of 40, most", max(map(promoted, WORSE)), "<=", 0.0
+        ),
+        Target("better by 5 points, 20% labelled: promoted of 40", promoted(BETTER), ">=", 40.0),
+        Target("equal, 20% labelled: promoted of 40 within a day", promoted(EQUAL), ">=", 38.0),
+        Target("the same answers, no labels: promoted of 40 within a day", promoted(SAME), ">=", 38.0),
+        Target(
+            "a class of 5% never right: taken back within 500 labelled pairs",
+            refused(CLASS, lambda run: run.labels <= MOST),
+            ">=",
+            0.95,
+        ),
+        Target(
+            "3 points worse, taken back in time: 3% discordant, no shadow, 500 requests",
+            refused(THREE, lambda run: run.rollout.requests <= MOST),
+            ">=",
+            0.95,
+        ),
+        Target("good challengers taken back, largest share", max(map(refused, (BETTER, EQUAL, SAME))), "<=", 0.05),
+        Target("equal, labelled by complaints only: taken back", refused(COMPLAINTS), "<=", 0.05),
+    ], {"rows": rows}

@@ -13,10 +13,13 @@ from hashlib import blake2b
 from itertools import pairwise
 
 from pliant.errors import InputError
-from pliant.rollout.measures import MIXED, Measure
+from pliant.rollout.measures import MEASURES, Measure
 
 ALPHA = 0.05
 """The probability that a challenger that is no worse, by every measure's margin, is ever taken back on the evidence."""
+FLOORS = 0.2  # weight of the evidence of all slices, beside those of the measures
+UNPROVEN = 0.05
+"""The share beyond which a challenger grows only with proof that its answers are not much worse, or its first share."""
 HOLD = 3.0  # evidence against the challenger with which it stays at its share
 SOON = 500  # comparisons besides those of shadow within which a difference shall show
 BITS = 53  # that a float holds exactly
@@ -37,13 +40,13 @@ class RolloutConfig:
     steps: tuple[float, ...] = (0.01, 0.05, 0.2, 0.5, 1.0)
     step_requests: int = 150
     step_seconds: float = 300.0
-    measures: tuple[Measure, ...] = MIXED
+    measures: tuple[Measure, ...] = MEASURES
     max_seconds: float = 86_400.0
 
     @property
     def weights(self) -> dict[str, float]:
-        """Each measure's part of alpha; together 1."""
-        total = sum(measure.weight for measure in self.measures)
+        """Each measure's part of alpha; with `FLOORS`, that of the slices, over the same sum, together 1."""
+        total = FLOORS + sum(measure.weight for measure in self.measures)
         return {measure.name: measure.weight / total for measure in self.measures}
 
     def __post_init__(self) -> None:

@@ -7,10 +7,12 @@
 A pure state machine: events come in with the time, actions go out. It reads no clock and draws no random number, and its
 whole state is plain JSON, exactly. Decisions are final: what comes later is ignored.
 
-The evidence of all measures is the weighted mean of their e-processes, and so one itself: a challenger that is no worse
-than the margins is ever taken back on the evidence with a probability of at most alpha, over all measures, steps and
-looks together. Growing needs enough requests, no evidence against it, and what proof a measure demands: of lateness it does.
-Both evidence and proof have to hold without any one group of tenants (pliant/fairness.py).
+The evidence of all measures and slices is the weighted mean of their e-processes, and so one itself: a challenger that is
+no worse than the margins is ever taken back on the evidence with a probability of at most alpha, over all measures, slices,
+steps and looks together. Growing needs enough requests, no evidence against it, and proof: that it is not much later, and
+beyond `UNPROVEN` of the requests that its answers are not much worse, by labels or as they are the champion's own. Where
+nothing proves that, a person may decide. Evidence and proof have to hold without any one group of tenants
+(pliant/fairness.py).
 """
 
 from __future__ import annotations
@@ -22,9 +24,10 @@ from typing import Any, Literal
 
 from pliant.errors import InputError
 from pliant.fairness import Groups
-from pliant.rollout.config import ALPHA, HOLD, SOON, RolloutConfig
+from pliant.rollout.config import ALPHA, HOLD, SOON, UNPROVEN, RolloutConfig
 from pliant.rollout.events import (
     Action,
+    Ask,
     Broken,
     CanaryOutcome,
     Cancelled,
@@ -38,11 +41,12 @@ from pliant.rollout.events import (
     Tick,
     check_event,
 )
-from pliant.rollout.measures import Arm, Comparison, Reference
+from pliant.rollout.measures import TRUTHS, WORSE, Arm, Comparison, Floors, Reference
 from pliant.state import Finite, Sum, Whole, read
 
 TARGET = 1 / ALPHA  # evidence, of all measures together, that takes a challenger back
 REMEMBERED = 2048  # ids of the latest events, which do not count twice
+ASKS = 3600.0  # seconds of a step, or `SOON` further requests, after which a person is asked who waits for proof
 GAP = 3600.0
 """Seconds that the time between two events counts as at most, so that a pause or a wrong clock decides nothing."""
 
@@ -58,7 +62,7 @@ class Rollout:
     """
 
     config: RolloutConfig = field(default_factory=RolloutConfig)
-    schema: Literal[3] = 3
+    schema: Literal[4] = 4
     stage: Stage = "shadow"
     reason: str = ""  # of the decision
     requests: Whole = 0  # answered by the canary
@@ -69,21 +73,23 @@ class Rollout:
     step_seconds: Sum = 0.0
     last: Finite | None = None  # time of the latest event
     held: bool = False  # a note has said that the canary does not grow
+    asks: bool = False  # a person has been told that nothing proves anything
     seen: dict[int, None] = field(default_factory=dict)  # digests of ids, the newest last
     groups: Groups = field(default_factory=Groups)
     references: dict[int, Reference] = field(default_factory=dict)  # by group of tenants
     comparisons: dict[str, Comparison] = field(default_factory=dict)
+    floors: Floors = field(default_factory=lambda: Floors(TARGET))
 
     def __post_init__(self) -> None:
         self._weights = self.config.weights
+        self._floors = 1 - sum(self._weights.values())
         if not self.comparisons:
             self.stage = "shadow" if self.config.shadow_requests else "canary"
-            self.comparisons = {
-                measure.name: Comparison.begun(
-                    measure, TARGET / self._weights[measure.name], self.config.shadow_requests + SOON, ALPHA
-                )
-                for measure in self.config.measures
-            }
+            self.floors = Floors(TARGET / self._floors)
+            for measure in self.config.measures:
+                target = TARGET / (self._weights[measure.name] or 1.0)
+                horizon = self.config.shadow_requests + SOON
+                self.comparisons[measure.name] = Comparison.begun(measure, target, horizon, ALPHA)
 
     @property
     def decided(self) -> bool:
@@ -98,12 +104,17 @@ class Rollout:
 
     @property
     def evidence(self) -> float:
-        """The evidence that the challenger is worse, of all measures together. It takes it back at 1 / alpha."""
-        return sum(self._weights[name] * each.evidence.value for name, each in self.comparisons.items())
+        """The evidence that the challenger is worse, of all measures and slices. It takes it back at 1 / alpha."""
+        measures = sum(self._weights[name] * each.evidence.value for name, each in self.comparisons.items())
+        return measures + self._floors * self.floors.value
 
     def sentences(self) -> list[str]:
-        """Return a sentence for each measure: its figures, and its evidence that the challenger is worse."""
-        return [f"{each.sentence()}; evidence {each.evidence.value:.3g}" for each in self.comparisons.values()]
+        """Return a sentence for each measure: its figures, and its evidence that the challenger is worse, or its proof."""
+        return [
+            f"{each.sentence()}; evidence {each.evidence.value:.3g}"
+            + ", proven" * (each.proof is not None and each.proven)
+            for each in self.comparisons.values()
+        ]
 
     def handle(self, event: Event, now: float) -> list[Action]:
         """Take an event and return what is to be done. Raise `InputError` for a bad one; then nothing has changed.
@@ -149,12 +160,17 @@ class Rollout:
                 if self.stage == "shadow":
                     self.copies += 1
                     self.step_count += 1
-                if event.agree is not None:
-                    self._add_pair("agreement", float(not event.agree), 0.0, group)
-                self._add_pair("utility", event.utility_champion, event.utility_challenger, group)
+                if event.agree is not None and "agreement" in self.comparisons:
+                    self.comparisons["agreement"].add(float(not event.agree), group)
             case Label():
-                self._add_pair("accuracy", float(event.champion), float(event.challenger), group)
-                self._add_pair("score", event.score_champion, event.score_challenger, group)
+                difference = float(event.champion) - float(event.challenger)
+                shadow, accuracy = self.stage == "shadow", self.comparisons.get("accuracy")
+                if accuracy is not None and shadow:
+                    accuracy.add(difference, group, proves=False)
+                elif accuracy is not None:
+                    accuracy.add_seen(event.seen, difference, group)
+                for name in event.slices:
+                    self.floors.add(name, None if shadow else event.seen, difference, group)
             case CanaryOutcome():
                 self._count_outcome(event, group)
 
@@ -174,17 +190,11 @@ class Rollout:
         self._add_outcome("errors", event.arm, float(event.error), group)
         if late is not None:
             self._add_outcome("late", event.arm, float(late), group)
-        if event.utility is not None:
-            self._add_outcome("outcome", event.arm, 1 - event.utility, group)
 
     def usual_latency(self, tenant: str = "") -> float:
         """Return the seconds that half of the champion's recent answers to a tenant's group took; 0 before it is known."""
         reference = self.references.get(self.groups.of(tenant))
         return (reference.usual if reference else None) or 0.0
-
-    def _add_pair(self, name: str, champion: float | None, challenger: float | None, group: int) -> None:
-        if champion is not None and challenger is not None and name in self.comparisons:
-            self.comparisons[name].add(champion - challenger, group)
 
     def _add_outcome(self, name: str, arm: Arm, loss: float, group: int) -> None:
         if name in self.comparisons:
@@ -195,7 +205,7 @@ class Rollout:
         if evidence >= TARGET:
             return self._take_back(f"{self._worst()}; evidence {evidence:.3g} over {TARGET:g}")
         if self.seconds >= config.max_seconds:
-            obstacle = self._obstacle(evidence) or "too few requests"
+            obstacle = self._obstacle(evidence) or self._unproven(1.0) or "too few requests"
             return self._take_back(f"undecided after {config.max_seconds:g} s: {obstacle}")
         least = config.shadow_requests if self.stage == "shadow" else config.step_requests
         if self.step_count < least or self.step_seconds < config.step_seconds:
@@ -205,6 +215,13 @@ class Rollout:
             self.held = True
             return note
         step = 0 if self.stage == "shadow" else self.step + 1
+        if unproven := self._unproven(1.0 if step == len(config.steps) else config.steps[step]):
+            ask = Ask(f"stays {self._place()} and asks: {unproven}")
+            due = self.step_count >= least + SOON or self.step_seconds >= ASKS
+            if self.asks or not due:
+                return []
+            self.asks = True
+            return [ask]
         if step == len(config.steps) or config.steps[step] == 1.0:
             self.reason = (
                 f"promoted {self._place()}: no worse than the champion; evidence against it {self.evidence:.2g}"
@@ -213,7 +230,7 @@ class Rollout:
             return [SetShare(1.0), Promote(self.reason)]
         note = [Note(f"The challenger takes {config.steps[step]:.3g} of the traffic, after it stayed {self._place()}.")]
         self.stage, self.step = "canary", step
-        self.step_count, self.step_seconds, self.held = 0, 0.0, False
+        self.step_count, self.step_seconds, self.held, self.asks = 0, 0.0, False, False
         return [SetShare(self.share), *note]
 
     def _obstacle(self, evidence: float) -> str:
@@ -221,12 +238,18 @@ class Rollout:
         if evidence >= HOLD:
             return f"{self._worst()}; evidence {evidence:.3g}, and it must be below {HOLD:g}"
         for each in self.comparisons.values() if self.stage != "shadow" else ():
-            measure, compared = each.measure, each.evidence.outcomes
-            if compared < measure.required:
-                return f"{measure.name} was compared {compared:,} times of {measure.required:,}"
-            if not each.proven:
-                return f"{measure.name} is not yet proven to be less than {measure.prove:.2%} worse"
+            if each.measure.name not in TRUTHS and not each.proven:
+                return f"{each.measure.name} is not yet proven to be less than {each.measure.prove:.2%} worse"
         return ""
+
+    def _unproven(self, share: float) -> str:
+        """Return what is not proven that a challenger with this share needs; empty if nothing."""
+        truths = [self.comparisons[name] for name in TRUTHS if name in self.comparisons]
+        least = self.config.steps[0]
+        if share <= (UNPROVEN if least == 1 else max(UNPROVEN, least)) or any(each.proven for each in truths):
+            return ""
+        known = "; ".join(each.sentence() for each in truths if each.evidence.outcomes) or "there are no labels"
+        return f"nothing proves that its answers are less than {100 * WORSE:g} points worse ({known})"
 
     def _take_back(self, reason: str) -> list[Action]:
         self.reason = f"taken back {self._place()}: {reason}"
@@ -241,6 +264,8 @@ class Rollout:
     def _worst(self) -> str:
         """Return the figures of the measure with the most evidence against the challenger."""
         worst = max(self.comparisons, key=lambda name: self._weights[name] * self.comparisons[name].evidence.value)
+        if self._floors * self.floors.value > self._weights[worst] * self.comparisons[worst].evidence.value:
+            return self.floors.sentence()
         return self.comparisons[worst].sentence()
 
     def check(self) -> None:

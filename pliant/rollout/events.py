@@ -1,4 +1,4 @@
-"""What a rollout hears of, and what it wants done. Latencies are in seconds, utilities and scores from 0 to 1.
+"""What a rollout hears of, and what it wants done. Latencies are in seconds.
 
 `tenant`: whose evidence an outcome is, as far as that is capped; "" where it is not (pliant/fairness.py).
 """
@@ -16,14 +16,11 @@ from pliant.rollout.measures import ARMS, Arm
 class ShadowCompared:
     """Both releases have answered a request: one of them its client, the other a copy.
 
-    `agree`: the answers are the same. The utilities are what each answer is worth without its label being known, such as
-    its calibrated confidence. None: not known.
+    `agree`: the answers are the same; None: it cannot be said.
     """
 
     id: str
     agree: bool | None = None
-    utility_champion: float | None = None
-    utility_challenger: float | None = None
     tenant: str = ""
 
 
@@ -41,20 +38,23 @@ class CanaryOutcome:
     latency: float | None = None
     error: bool = False
     late: bool | None = None
-    utility: float | None = None
     tenant: str = ""
     fair: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """The label of a request that both releases have answered: which was right, and each one's score for it."""
+    """The label of a request that both releases have answered: which was right.
+
+    `seen`: whose answer the client had. `slices`: names of what the request belongs to, such as its class, on each of which
+    the challenger may not be much worse.
+    """
 
     id: str
     champion: bool
     challenger: bool
-    score_champion: float | None = None
-    score_challenger: float | None = None
+    seen: Arm = "champion"
+    slices: tuple[str, ...] = ()
     tenant: str = ""
 
 
@@ -108,17 +108,20 @@ class Note:
     sentence: str
 
 
-Action = SetShare | TakeBack | Promote | Note
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Nothing proves that the challenger is not worse, so that it takes no more requests: a person may decide."""
+
+    sentence: str
+
+
+Action = SetShare | TakeBack | Promote | Note | Ask
 
 
 def check_event(event: Event) -> None:
     """Raise `InputError` for an event whose figures are outside of their limits."""
-    for name in ("utility_champion", "utility_challenger", "utility", "score_champion", "score_challenger"):
-        share = getattr(event, name, None)
-        if share is not None and not 0 <= share <= 1:
-            raise InputError(name, share, "from 0 to 1")
-    if isinstance(event, CanaryOutcome):
-        if event.arm not in ARMS:
-            raise InputError("arm", event.arm, f"one of {', '.join(ARMS)}")
-        if event.latency is not None and not 0 <= event.latency < math.inf:
-            raise InputError("latency", event.latency, "at least 0 seconds, and finite")
+    arm = event.arm if isinstance(event, CanaryOutcome) else event.seen if isinstance(event, Label) else ARMS[0]
+    if arm not in ARMS:
+        raise InputError("arm", arm, f"one of {', '.join(ARMS)}")
+    if isinstance(event, CanaryOutcome) and event.latency is not None and not 0 <= event.latency < math.inf:
+        raise InputError("latency", event.latency, "at least 0 seconds, and finite")

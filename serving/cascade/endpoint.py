@@ -267,7 +267,6 @@ def observation(progress: TextInProgress, content: dict[str, Any], completed: Co
         label=content["label"],
         confidence=content["confidence"],
         late=not completed.on_time,
-        models=tuple(content["versions"]["models"].items()),
         readings=readings,
         id=content["id"],
         kind=kind,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
@@ -145,7 +145,6 @@ class Observation:
     label: Any = None
     confidence: float | None = None
     late: bool | None = None  # None: it had no deadline, or its latency decides
-    models: Collection[tuple[str, int]] = ()  # with versions: those whose confidence `version` calibrates
     readings: Sequence[Reading] = ()  # what drift detection counts
     id: str = ""  # under which its label may be reported; empty: it may not be
     kind: Answered | None = None  # what it shares with answers like it, for the label
@@ -163,12 +162,6 @@ class Served(Generic[A]):
     observations: Sequence[Observation | None]
 
     @property
-    def confidence(self) -> float | None:
-        """Return the mean confidence of its parts; None where it is not known."""
-        known = [each.confidence for each in self.observations if each is not None and each.confidence is not None]
-        return sum(known) / len(known) if known else None
-
-    @property
     def late(self) -> bool | None:
         """Return whether any part missed its deadline; None where there was none."""
         known = [each.late for each in self.observations if each is not None and each.late is not None]
@@ -180,22 +173,6 @@ def agree(champion: Served[Any], challenger: Served[Any]) -> bool | None:
     pairs = zip(champion.observations, challenger.observations, strict=True)
     said = [None if first is None or second is None else _same(first.label, second.label) for first, second in pairs]
     return None if not said or None in said else all(said)
-
-
-def comparable(champion: Served[Any], challenger: Served[Any]) -> bool:
-    """Return whether the confidences of two answers were measured alike: no model is one that was calibrated anew.
-
-    Its confidence then says how well it is calibrated, and not how often it is right: a challenger whose only merit is an
-    honest confidence would be taken back for it. Labels are not concerned.
-    """
-    pairs = zip(champion.observations, challenger.observations, strict=True)
-    return not any(
-        first is not None
-        and second is not None
-        and first.version != second.version
-        and not set(first.models).isdisjoint(second.models)
-        for first, second in pairs
-    )
 
 
 def _same(first: Any, second: Any) -> bool | None:

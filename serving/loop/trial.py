@@ -2,7 +2,7 @@
 
 A request that the challenger does not answer, because of an error or as its queue is too long, is answered by the champion
 in what is left of its deadline. Of the canary's answers copies go to the champion, and of the champion's to the challenger,
-so that both are compared on the same requests.
+so that both are compared on the same requests; of both kinds there are about as many.
 
 The arm is drawn with a secret, so nobody can choose which arm gets his worst requests. Who has seen the arm of a key can,
 so that errors and lateness count of the first request of a key alone. What no arm could have done in time, since its client
@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from secrets import token_hex
@@ -29,8 +29,8 @@ from pliant.rollout.measures import Arm
 from pliant.serving.driver import Clock
 from pliant.serving.http.api_errors import api_error_of
 from pliant.serving.loop.copies import Copies
-from pliant.serving.loop.observe import Observation, Served, agree, comparable
-from pliant.serving.request_context import EVIDENCE, REQUEST_KEY, to_challenger, to_champion_as_copy
+from pliant.serving.loop.observe import Served, agree
+from pliant.serving.request_context import EVIDENCE, REQUEST_KEY, TENANT, to_challenger, to_champion_as_copy
 
 A = TypeVar("A")
 Call = Callable[[float], Awaitable[Served[A]]]
@@ -91,7 +91,8 @@ class Trial:
         self._copies = Copies(idle, copy_time, unused)
         self._failed = 0
         self._following: set[asyncio.Task[None]] = set()  # each waits for the end of an answer
-        self._pairs: OrderedDict[str, tuple[Any, Any]] = OrderedDict()  # what both said, by the id of an answer
+        self._pairs: OrderedDict[str, tuple[Any, Any, Arm]] = OrderedDict()
+        """What both said, and what a client saw, by the id of an answer."""
 
     async def answer(self, call: Call[A], arrived: float, deadline: float, ended: Ended[A] | None = None) -> Served[A]:
         """Return the answer of the arm that the request's key belongs to. Raises what that arm raises.
@@ -120,7 +121,7 @@ class Trial:
                         self._count_failure(request, "canary", error)
                     raise
                 late = api_error_of(error).code in OVERLOAD
-                self._feed_outcome(request, "canary", error=not late, late=late, utility=0.0)
+                self._feed_outcome(request, "canary", error=not late, late=late)
                 return answer
             self._answered(request, "canary", answer, None if self.rollout.decided else self._copy_to_champion)
             return answer
@@ -130,9 +131,15 @@ class Trial:
             self._count_failure(request, "champion", error)
             raise
         place = position(self.secret, request.id, "shadow")
-        copied = self.rollout.stage == "shadow" and place < self.rollout.config.shadow_share
-        self._answered(request, "champion", answer, self._copy_to_challenger if copied else None)
+        self._answered(request, "champion", answer, self._copy_to_challenger if place < self._copied_share() else None)
         return answer
+
+    def _copied_share(self) -> float:
+        """Return the share of the champion's requests that are copied: of a canary's as many as the challenger answers."""
+        rollout, shadow = self.rollout, self.rollout.config.shadow_share
+        if rollout.stage == "shadow":
+            return shadow
+        return min(rollout.share, shadow or 1.0) if self.open and rollout.stage == "canary" else 0.0
 
     def _draw(self) -> tuple[bool, bool]:
         """Return whether the challenger answers the request, and whether its client could not know that."""
@@ -153,7 +160,7 @@ class Trial:
                 self._count_failure(request, arm, failure)
                 return
             latency = max(0.0, self._clock() - request.begun)
-            self._feed_outcome(request, arm, latency, late=answer.late, utility=answer.confidence)
+            self._feed_outcome(request, arm, latency, late=answer.late)
             if copy is not None:
                 self._copies.offer(partial(copy, request, answer))
 
@@ -172,8 +179,14 @@ class Trial:
         """Take the right label of an answer of either arm."""
         pair = self._pairs.pop(id, None)
         if pair is not None:
-            champion, challenger = pair
-            self.feed(Label(id, bool(champion == label), bool(challenger == label), tenant=EVIDENCE.get()))
+            champion, challenger, seen = pair
+            tenant = TENANT.get()
+            slices = (
+                *([f"the class {label}"] if isinstance(label, str) else []),
+                *([f"the tenant {tenant}"] if tenant else []),
+            )
+            right = bool(champion == label), bool(challenger == label)
+            self.feed(Label(id, *right, seen, tuple(slices), tenant=EVIDENCE.get()))
 
     def feed(self, event: Event) -> None:
         """Give the controller an event, and have done what it wants."""
@@ -192,13 +205,13 @@ class Trial:
         with to_challenger(copy=True):
             challenger = await self._copied(request)
         if challenger is not None:
-            self._compare(request, champion, challenger, champion.observations)
+            self._compare(request, champion, challenger, "champion")
 
     async def _copy_to_champion(self, request: Tried[A], challenger: Served[A]) -> None:
         with to_champion_as_copy():
             champion = await self._copied(request)
         if champion is not None:
-            self._compare(request, champion, challenger, challenger.observations)
+            self._compare(request, champion, challenger, "canary")
 
     async def _copied(self, request: Tried[A]) -> Served[A] | None:
         """Return the answer to a copy at its end; None if it does not come to it."""
@@ -206,28 +219,24 @@ class Trial:
         failed = request.ended is not None and await request.ended(served.answer) is not None
         return None if failed else served
 
-    def _compare(
-        self, request: Tried[A], champion: Served[A], challenger: Served[A], known: Sequence[Observation | None]
-    ) -> None:
-        """Compare both answers to a request. `known`: the ones whose ids the client may report labels under."""
+    def _compare(self, request: Tried[A], champion: Served[A], challenger: Served[A], seen: Arm) -> None:
+        """Compare both answers to a request, of which the client has `seen` one and may label that."""
+        known = (champion if seen == "champion" else challenger).observations
         for mine, *both in zip(known, champion.observations, challenger.observations, strict=True):
             if mine is not None and mine.id:
                 first, second = (None if each is None else each.label for each in both)
-                self._pairs[mine.id] = first, second
+                self._pairs[mine.id] = first, second, seen
         while len(self._pairs) > PAIRS:
             self._pairs.popitem(last=False)
-        measured_alike = comparable(champion, challenger)
-        utilities = (champion.confidence, challenger.confidence) if measured_alike else (None, None)
-        same = agree(champion, challenger)
-        self.feed(ShadowCompared(request.id, same, *utilities, tenant=request.tenant))
+        self.feed(ShadowCompared(request.id, agree(champion, challenger), tenant=request.tenant))
 
     def _count_failure(self, request: Tried[A], arm: Arm, error: Exception) -> None:
         """Count a request without an answer. A client's mistake is no arm's fault."""
         reported = api_error_of(error)
         if reported.code in OVERLOAD:
-            self._feed_outcome(request, arm, late=True, utility=0.0)
+            self._feed_outcome(request, arm, late=True)
         elif reported.status >= 500:
-            self._feed_outcome(request, arm, error=True, utility=0.0)
+            self._feed_outcome(request, arm, error=True)
 
     def _feed_outcome(
         self,
@@ -236,7 +245,5 @@ class Trial:
         latency: float | None = None,
         error: bool = False,
         late: bool | None = None,
-        utility: float | None = None,
     ) -> None:
-        fair, tenant = request.fair, request.tenant
-        self.feed(CanaryOutcome(request.id, arm, latency, error, late, utility, tenant, fair))
+        self.feed(CanaryOutcome(request.id, arm, latency, error, late, request.tenant, request.fair))

@@ -23,7 +23,7 @@ from pliant.registry.mlflow_store import CHALLENGER, MlflowRegistry
 from pliant.registry.releases import RegistryRelease
 from pliant.rollout.config import RolloutConfig
 from pliant.rollout.controller import Rollout, restored
-from pliant.rollout.events import Action, Broken, Cancelled, Note, Promote, SetShare, TakeBack, Tick
+from pliant.rollout.events import Action, Ask, Broken, Cancelled, Note, Promote, SetShare, TakeBack, Tick
 from pliant.serving.driver import Clock, Driver
 from pliant.serving.lifecycle.generation import Generation, Generations, Running
 from pliant.serving.loop.trial import Trial
@@ -292,6 +292,10 @@ class Trials(Generic[C, H, D]):
             match action:
                 case Note(sentence):
                     logger.info("%s: %s", self.trial.release.name, sentence)
+                case Ask(sentence):
+                    number, system = self.trial.release.number, self.trial.release.system
+                    logger.warning("%s %s", self.trial.release.name, sentence)
+                    self._tell("canary", f"{sentence}; `pliant promote {system} {number}` serves it")
                 case SetShare(share):
                     if share > 0 and self._low:  # also where it is all of them: shadow's processes answer no client
                         self.trial.open = False

@@ -1,23 +1,25 @@
-"""The simulated rollouts: their pairs are what they are called, and short ones end as they must."""
+"""The simulated rollouts: answers are as right as they are called, and short ones end as they must."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from pliant.benchmarks.watch.rollout import Setting, draw, repeat
+from pliant.benchmarks.watch.rollout import BETTER, CLASS, EQUAL, FIVE, SAME, WORSE, _answers, simulate
 
 
-@pytest.mark.parametrize(("challenger", "worse"), [("worse", 0.03), ("equal", 0.0), ("better", -0.03)])
-def test_a_challenger_is_as_good_as_it_is_called(challenger, worse):
-    setting = Setting(0.05, challenger=challenger)
-    rng = np.random.default_rng(0)
-    assert -np.mean([np.diff(draw(setting, rng).mean(1)) for _ in range(40)]) == pytest.approx(worse, abs=0.0025)
+@pytest.mark.parametrize(("case", "right"), [(BETTER, 0.95), (EQUAL, 0.9), (SAME, 0.9), (CLASS, 0.95 * 0.95)])
+def test_releases_are_as_right_as_they_are_called(case, right):
+    draw = _answers(case, np.random.default_rng(0))
+    drawn = [draw() for _ in range(20_000)]
+    assert np.mean([champion for _, champion, _, _ in drawn]) == pytest.approx(0.9, abs=0.01)
+    assert np.mean([challenger for _, _, challenger, _ in drawn]) == pytest.approx(right, abs=0.01)
+    never = np.mean([challenger for name, _, challenger, _ in drawn if name == FIVE])
+    assert never == (0.0 if case is CLASS else pytest.approx(right, abs=0.03))
+    assert all(same for *_, same in drawn) == (case is SAME)
 
 
-def test_a_worse_one_is_taken_back_in_time_and_a_better_one_promoted():
-    worse, _ = repeat(Setting(0.03), runs=8)
-    assert worse["in_time"] >= 7 / 8
-    better, _ = repeat(Setting(0.05, challenger="better"), runs=4)
-    assert better["promoted"] == 1.0
-    assert better["taken_back"] == 0.0
+def test_a_better_one_and_one_that_answers_the_same_are_promoted_and_worse_ones_are_not():
+    assert [simulate(case, 0).rollout.stage for case in (BETTER, SAME, CLASS)] == ["promoted", "promoted", "taken_back"]
+    unlabelled = simulate(WORSE[0], 0)
+    assert unlabelled.rollout.asks and "nothing proves" in unlabelled.rollout.reason and unlabelled.labels == 0

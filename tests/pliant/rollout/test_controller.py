@@ -7,6 +7,7 @@ import math
 from copy import deepcopy
 from dataclasses import asdict, replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,24 +16,25 @@ from pliant.errors import InputError
 from pliant.rollout.config import RolloutConfig
 from pliant.rollout.controller import GAP, Rollout, restored
 from pliant.rollout.events import (
+    Ask,
     Broken,
     CanaryOutcome,
     Cancelled,
     Label,
+    Note,
     Promote,
     SetShare,
     ShadowCompared,
     TakeBack,
     Tick,
 )
-from pliant.rollout.measures import GUARDS, MIXED, Measure
+from pliant.rollout.measures import ARMS, FLOOR, MEASURES
 
 SMALL = RolloutConfig(shadow_requests=5, steps=(0.1, 0.5, 1.0), step_requests=4, step_seconds=10.0, max_seconds=1000.0)
-CORRECTNESS = (Measure("accuracy", 0.0025, 0.8), *GUARDS)
 CANARY = replace(SMALL, shadow_requests=0)
 
 
-def feed(rollout: Rollout, count: int, start: float = 0.0, prefix: str = "r") -> list:
+def feed(rollout: Rollout, count: int, start: float = 0.0, prefix: str = "r", agree: bool = True) -> list:
     """Give good requests a second apart, each answered by both, and return all actions."""
     actions = []
     for index in range(count):
@@ -40,8 +42,7 @@ def feed(rollout: Rollout, count: int, start: float = 0.0, prefix: str = "r") ->
         actions += rollout.handle(CanaryOutcome(f"c{id}", "champion", 0.01, late=False), now)
         if rollout.stage == "canary":
             actions += rollout.handle(CanaryOutcome(id, "canary", 0.01, late=False), now)
-        actions += rollout.handle(ShadowCompared(id, True, 0.9, 0.9), now)
-        actions += rollout.handle(Label(id, True, True, 0.9, 0.9), now)
+        actions += rollout.handle(ShadowCompared(id, True if agree else None), now)
         rollout.check()
     return actions
 
@@ -49,7 +50,7 @@ def feed(rollout: Rollout, count: int, start: float = 0.0, prefix: str = "r") ->
 def test_a_good_challenger_goes_through_shadow_and_every_step_and_is_promoted():
     rollout = Rollout(SMALL)
     assert (rollout.stage, rollout.share) == ("shadow", 0.0)
-    actions = feed(rollout, 200)
+    actions = feed(rollout, 500)
     assert [action.share for action in actions if isinstance(action, SetShare)] == [0.1, 0.5, 1.0]
     assert isinstance(actions[-1], Promote)
     assert rollout.reason.startswith("promoted at 50% of traffic after ")
@@ -67,17 +68,17 @@ def test_a_step_takes_its_requests_and_its_seconds():
 
 
 def test_a_worse_challenger_is_taken_back_with_the_figures():
-    rollout = Rollout(replace(CANARY, measures=CORRECTNESS, step_requests=1000))
+    rollout = Rollout(replace(CANARY, step_requests=1000))
     actions = []
-    for index in range(40):
+    for index in range(80):
         rollout.handle(CanaryOutcome(str(index), "canary"), float(index))
-        actions += rollout.handle(Label(str(index), True, index % 3 > 0), float(index))
+        actions += rollout.handle(Label(str(index), True, index % 3 > 0, ARMS[index % 2]), float(index))
     assert actions[0] == SetShare(0.0)
     assert isinstance(actions[1], TakeBack)
     assert len(actions) == 2
     assert actions[1].reason == rollout.reason
     assert rollout.reason.startswith("taken back at 10% of traffic after ")
-    assert "paired answers worse, 0 better; evidence " in rollout.reason
+    assert "points worse by the labels of " in rollout.reason
     assert rollout.reason.endswith(" over 20")
 
 
@@ -100,12 +101,59 @@ def test_a_broken_or_cancelled_one_is_taken_back_at_once_and_for_good(event, wor
     assert rollout == before
 
 
-def test_undecided_it_is_taken_back():
-    needs = (Measure("accuracy", 0.0025, required=100), *MIXED[1:])
-    rollout = Rollout(replace(CANARY, measures=needs, max_seconds=50.0))
-    feed(rollout, 60)
+def test_without_proof_it_asks_once_stays_at_its_share_and_is_taken_back_undecided():
+    rollout = Rollout(replace(CANARY, max_seconds=900.0))
+    assert [type(action) for action in feed(rollout, 300, agree=False)] == [Note]
+    actions = feed(rollout, 300, 300.0, "further", agree=False)
+    assert [type(action) for action in actions] == [Ask] and rollout.share == 0.1
+    assert "nothing proves that its answers are less than 3 points worse (there are no labels)" in actions[0].sentence
+    feed(rollout, 400, 600.0, "later", agree=False)
     assert rollout.stage == "taken_back"
-    assert "undecided after 50 s: accuracy was compared" in rollout.reason
+    assert "undecided after 900 s: nothing proves that its answers" in rollout.reason
+
+
+def test_labels_of_copies_take_a_worse_one_back_in_shadow_and_prove_nothing_there():
+    for wrong, stage in ((3, "taken_back"), (10_000, "shadow")):
+        rollout = Rollout(replace(SMALL, shadow_requests=1000))
+        for index in range(300):
+            rollout.handle(Label(str(index), True, index % wrong > 0), float(index))
+        assert rollout.stage == stage and not rollout.comparisons["accuracy"].proven
+
+
+def test_labels_prove_that_one_is_no_worse_though_it_answers_otherwise():
+    rollout, rng = Rollout(CANARY), np.random.default_rng(0)
+    for index in range(3000):
+        right = rng.random(2) < 0.9
+        rollout.handle(ShadowCompared(str(index), False), float(index))
+        rollout.handle(CanaryOutcome(str(index), ARMS[index % 2], late=False), float(index))
+        rollout.handle(Label(str(index), *map(bool, right), ARMS[index % 2]), float(index))
+    assert rollout.stage == "promoted", rollout.reason
+
+
+def test_where_clients_complain_of_what_is_wrong_alone_an_equal_one_is_not_taken_back_and_a_worse_one_is():
+    """Labels of what a client saw the canary get wrong say nothing good of it."""
+    ends = []
+    for seed, quality in [(seed, quality) for quality in (0.9, 0.6) for seed in range(20)]:
+        rollout, rng = Rollout(replace(CANARY, step_requests=100_000, max_seconds=1e8)), np.random.default_rng(seed)
+        for index in range(4000):
+            right, seen = (bool(rng.random() < 0.9), bool(rng.random() < quality)), int(rng.integers(2))
+            if not right[seen]:
+                rollout.handle(Label(str(index), *right, ARMS[seen]), float(index))
+        ends.append((quality, rollout.stage))
+    assert ends.count((0.9, "taken_back")) <= 3 and ends.count((0.6, "taken_back")) == 20
+
+
+@pytest.mark.parametrize("never_right", [True, False])
+def test_a_class_of_which_it_gets_nothing_right_takes_it_back_though_it_is_better_on_the_whole(never_right):
+    rollout, rng, labels = Rollout(replace(CANARY, step_requests=100_000, max_seconds=1e8)), np.random.default_rng(1), 0
+    while not rollout.decided and labels < 3000:
+        name = int(rng.integers(20))  # classes of 5% each
+        right = bool(rng.random() < 0.9), bool(rng.random() < (0.0 if never_right and name == 7 else 0.95))
+        rollout.handle(Label(str(labels), *right, ARMS[labels % 2], (f"class {name}",)), float(labels))
+        labels += 1
+    assert rollout.stage == ("taken_back" if never_right else "canary"), rollout.reason
+    if never_right:
+        assert f"worse by more than {100 * FLOOR:g} points on class 7" in rollout.reason and labels < 1500
 
 
 def test_an_event_that_comes_twice_counts_once():
@@ -134,12 +182,10 @@ def test_a_clock_that_is_set_back_or_leaps_decides_nothing():
 @pytest.mark.parametrize(
     "event",
     [
-        ShadowCompared("a", True, 1.5, 0.1),
         CanaryOutcome("a", "somebody"),
         CanaryOutcome("a", "canary", -1.0),
         CanaryOutcome("a", "canary", math.nan),
-        CanaryOutcome("a", "canary", utility=2.0),
-        Label("a", True, True, math.nan, 0.0),
+        Label("a", True, True, "somebody"),
     ],
 )
 def test_a_bad_event_is_refused_and_changes_nothing(event):
@@ -152,10 +198,9 @@ def test_a_bad_event_is_refused_and_changes_nothing(event):
     assert rollout == before
 
 
-SHARES = st.none() | st.floats(0, 1)
 IDS = st.integers(0, 30).map(str)
 EVENTS = st.one_of(
-    st.builds(ShadowCompared, IDS, st.none() | st.booleans(), SHARES, SHARES),
+    st.builds(ShadowCompared, IDS, st.none() | st.booleans()),
     st.builds(
         CanaryOutcome,
         IDS,
@@ -163,19 +208,19 @@ EVENTS = st.one_of(
         st.none() | st.floats(0, 10),
         st.booleans(),
         st.none() | st.booleans(),
-        SHARES,
     ),
-    st.builds(Label, IDS, st.booleans(), st.booleans(), SHARES, SHARES),
+    st.builds(
+        Label, IDS, st.booleans(), st.booleans(), st.sampled_from(ARMS), st.sampled_from(((), ("a",), ("b", "c")))
+    ),
     st.just(Tick()),
 )
 ENDS = st.sampled_from((Tick(), Tick(), Broken("gone"), Cancelled("")))
-NAMES = (*MIXED, Measure("agreement", 0.2), Measure("outcome", 0.05, prove=0.5))
 
 
 @settings(max_examples=60)
 @given(st.lists(st.tuples(EVENTS | ENDS, st.floats(-10, 100)), max_size=60), st.booleans(), st.data())
 def test_whatever_happens_the_invariants_hold_and_a_restart_changes_nothing(steps, shadow, data):
-    rollout = Rollout(replace(SMALL if shadow else CANARY, measures=NAMES))
+    rollout = Rollout(SMALL if shadow else CANARY)
     restart = data.draw(st.integers(0, max(len(steps), 1)))
     again, now, decisions = rollout, 0.0, 0
     for index, (event, passed) in enumerate(steps):
@@ -208,7 +253,7 @@ def test_a_damaged_state_is_refused_with_an_input_error_or_is_harmless():
                 taken.append((name, value))
             except InputError:
                 continue
-    begun_anew = [(name, {}) for name in ("config", "seen", "groups", "references", "comparisons")]
+    begun_anew = [(name, {}) for name in ("config", "seen", "groups", "references", "comparisons", "floors")]
     assert all(each in [("last", None), ("last", -1), *begun_anew] for each in taken), taken
 
 
@@ -220,7 +265,7 @@ def test_a_damaged_state_is_refused_with_an_input_error_or_is_harmless():
         {"steps": (0.0, 0.1)},
         {"steps": (1.5,)},
         {"measures": ()},
-        {"measures": (MIXED[0], MIXED[0])},
+        {"measures": (MEASURES[0], MEASURES[0])},
         {"shadow_share": 0.0},
         {"max_seconds": 0.0},
         {"step_requests": 0},

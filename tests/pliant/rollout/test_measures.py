@@ -42,12 +42,11 @@ def test_both_arms_slow_at_once_are_no_evidence_and_a_slow_canary_is():
 
 
 def test_what_must_be_proven_is_proven_by_good_outcomes_and_stays_so():
-    proof = comparison("accuracy", 0.0025, prove=0.03, required=100)
+    proof = comparison("accuracy", 0.0025, prove=0.03)
     assert not proof.proven
     for _ in range(300):
         proof.add(0.0)
     assert proof.proven
-    assert proof.enough
     for _ in range(20):
         proof.add(1.0)
     assert proof.proven
@@ -58,9 +57,7 @@ def test_what_must_be_proven_is_proven_by_good_outcomes_and_stays_so():
     [
         {"name": "speed"},
         {"margin": -0.1},
-        {"name": "agreement", "margin": 0.0},
-        {"weight": 0.0},
-        {"required": -1},
+        {"weight": -1.0},
         {"prove": 0.1},
         {"margin": math.nan},
     ],

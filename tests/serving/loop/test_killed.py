@@ -59,7 +59,7 @@ class Place:
         """Start a service; what its process did before is forgotten, but for the registry and the file."""
         service = Following(self.folder, challenge, TrialRecord(self.registry, "bins"))
         service.task.cancel()
-        service.registry, service.events = self.registry, self.events
+        service.registry, service.events, service.labelled = self.registry, self.events, True
         file = File(self.folder / "trial.json", self.steps)
         event = lambda kind, figures: self.events.append((kind, dict(figures)))  # noqa: E731
         service.parts = replace(service.parts, config=QUICK, file=file, event=event)
@@ -141,7 +141,7 @@ def good(_value: float, answer: Answer) -> Answer:
 
 
 def worse(_value: float, answer: Answer) -> Answer:
-    answer.utility = 0.3
+    answer.value += 1
     return answer
 
 

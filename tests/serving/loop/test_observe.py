@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from pliant.outcomes.tracker import Answered
-from pliant.serving.loop.observe import MAX_STREAMS, DriftCounter, Observer, Served, agree, comparable
+from pliant.serving.loop.observe import MAX_STREAMS, DriftCounter, Observer, Served, agree
 from pliant.serving.loop.outcomes import Outcomes
 from pliant.serving.metrics import Metrics
 from pliant.serving.request_context import EVIDENCE, holding, to_challenger, to_champion_as_copy
@@ -104,22 +104,6 @@ def test_two_answers_agree_where_all_of_their_parts_do(champion, challenger, sam
     assert agree(served(observed(champion)), served(None)) is None
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "alike"),
-    [
-        ((1, ("small", 1)), (1, ("small", 1)), True),  # a copy of the release itself
-        ((1, ("small", 1)), (2, ("small", 2)), True),  # both trained anew
-        ((1, ("small", 1)), (2, ("large", 1)), True),  # no model ran for both
-        ((1, ("small", 1)), (2, ("small", 1)), False),  # the same model, calibrated anew
-    ],
-)
-def test_confidences_of_one_model_under_two_calibrations_are_not_compared(first, second, alike):
-    pair = [served(observed(version=version, models=(model,)), None) for version, model in (first, second)]
-    assert comparable(*pair) is alike and comparable(pair[0], served(None, None))
-
-
-def test_a_request_is_worth_the_mean_of_its_parts_and_late_if_one_of_them_is():
-    parts = served(observed(confidence=0.5), None, observed(confidence=1.0, late=True), observed(confidence=None))
-    assert (parts.confidence, parts.late) == (0.75, True)
-    unknown = served(observed(confidence=None, late=None), None)
-    assert (unknown.confidence, unknown.late) == (None, None)
+def test_a_request_is_late_if_one_of_its_parts_is():
+    assert served(observed(), None, observed(late=True), observed()).late is True
+    assert served(observed(late=None), None).late is None

@@ -24,8 +24,8 @@ def good(_value: float, answer: Answer) -> Answer:
     return answer
 
 
-def worse(_value: float, answer: Answer) -> Answer:
-    answer.utility = 0.6
+def other(_value: float, answer: Answer) -> Answer:
+    answer.value += 1
     return answer
 
 
@@ -61,19 +61,20 @@ async def test_a_good_one_is_copied_then_takes_a_share_and_is_promoted_and_every
 
 async def test_processes_of_the_lowest_priority_answer_no_client_even_where_shadow_is_followed_by_promotion(tmp_path):
     service = Service(tmp_path, good)
-    object.__setattr__(service.parts, "config", replace(CONFIG, steps=(1.0,)))
+    object.__setattr__(service.parts, "config", replace(CONFIG, shadow_requests=250, steps=(1.0,)))
     service.record.promote = lambda release, reason: service.record._answer()
     await asyncio.sleep(6)
     service.record.down = True  # so that the decision stays unwritten
-    answers = await service.load(250)
+    answers = await service.load(600)
     assert service.trials.to_dict()["stage"] == "promoted"
     assert {answer.number for answer in answers} == {1}
     await service.stop()
 
 
 async def test_a_worse_one_is_taken_back_in_shadow_with_the_reason_and_not_tried_again(tmp_path):
-    service = Service(tmp_path, worse)
+    service = Service(tmp_path, other)
     await asyncio.sleep(6)
+    service.labelled = True
     answers = await service.load(200)
     await asyncio.sleep(60)
     assert {answer.number for answer in answers} == {1}
@@ -81,6 +82,17 @@ async def test_a_worse_one_is_taken_back_in_shadow_with_the_reason_and_not_tried
     assert (number, state) == (2, "taken back") and "taken back in shadow after" in reason
     assert service.generations.challenger is None and service.starts == 1
     assert service.events[-1] == ("rollback", {"release": 2, "reason": reason})
+    await service.stop()
+
+
+async def test_one_that_answers_otherwise_without_labels_stays_at_its_first_share_and_a_person_is_asked(tmp_path):
+    service = Service(tmp_path, other)
+    await asyncio.sleep(6)
+    await service.load(3200)
+    assert service.trials.to_dict()["share"] == 0.2
+    number, state, reason = service.record.marks[-1]
+    assert (number, state) == (2, "canary") and "asks: nothing proves that its answers are less than 3 points" in reason
+    assert reason.endswith("`pliant promote bins 2` serves it") and service.events[-1][1]["reason"] == reason
     await service.stop()
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from pliant.errors import RegistryError
 from pliant.registry.releases import RegistryRelease
 from pliant.rollout.config import RolloutConfig
-from pliant.rollout.measures import GUARDS, Measure
 from pliant.serving.lifecycle.generation import Generation, Generations
 from pliant.serving.loop.observe import Served
 from pliant.serving.loop.trials import TrialParts, Trials
@@ -25,7 +24,6 @@ CONFIG = RolloutConfig(
     steps=(0.2, 1.0),
     step_requests=50,
     step_seconds=10.0,
-    measures=(Measure("utility", 0.0025, 0.8), *GUARDS),
 )
 DEADLINE = 1.0  # seconds
 
@@ -109,6 +107,8 @@ class Service:
         self.record, self.challenge, self.folder = record or Record(), challenge, folder
         self.generations = Generations(Generation(1, "release 1", {}, Driver()))
         self.starts, self.refreshes, self.events = 0, 0, []
+        self.labelled = False
+        """Whether each pair of answers gets a label, according to which the champion is right."""
         self.answered: list[tuple[float, int, bool]] = []  # value, generation, copy
         clock = asyncio.get_running_loop().time
         self.parts = TrialParts(
@@ -157,6 +157,9 @@ class Service:
         for value in range(start, start + count):
             answers.append(await asyncio.create_task(self.add(float(value), f"key {value}")))
             await asyncio.sleep(0.08)
+            if self.labelled and self.trials.trial is not None:
+                for id, (right, *_) in tuple(self.trials.trial._pairs.items()):
+                    self.trials.trial.label(id, right)
         return answers
 
     async def to_canary(self) -> None:
