@@ -1,4 +1,4 @@
-"""`pliant status`, `promote`, `rollback`: what is served, and the two ways to change it by hand."""
+"""`pliant status`, `log`, `promote`, `rollback`, `allow`: what is served and was decided, and the ways to decide by hand."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,16 @@ def commands(parsers: Any) -> None:
     _changing(rollback)
     rollback.add_argument("--to", metavar="VERSION", help="number of another earlier release (default: the one before)")
     rollback.set_defaults(run=_rollback)
+    text = "let what was taken back be released or tried again: until then no run of a flow does so"
+    allow = parsers.add_parser("allow", help=text, description=text)
+    _changing(allow)
+    allow.add_argument("version", metavar="VERSION", help="number of the release, as `pliant log` shows it")
+    allow.set_defaults(run=_allow)
+    text = "list what was decided of a system's releases: when, by whom, why and from where"
+    log = parsers.add_parser("log", help=text, description=text)
+    log.add_argument("system", metavar="SYSTEM", help=", ".join(systems.names()))
+    log.add_argument("--json", action="store_true", help="print it as JSON")
+    log.set_defaults(run=_log)
 
 
 def _changing(parser: ArgumentParser) -> None:
@@ -85,20 +96,52 @@ def _rollback(args: Namespace) -> None:
     _switch(args, number, args.reason or "taken back by hand", TAKEN_BACK)
 
 
+def _allow(args: Namespace) -> None:
+    from pliant.registry import mlflow_switch
+
+    system, registry = _opened(args)
+    allowed = mlflow_switch.allow(registry, system, _number("VERSION", args.version), args.reason or "allowed by hand")
+    print(f"{system}: what release {allowed.number} consists of may be released and tried again.")
+
+
+def _log(args: Namespace) -> None:
+    from pliant.registry import decisions
+
+    system, registry = _opened(args)
+    entries = decisions.read(registry, system)
+    if args.json:
+        print(json.dumps([asdict(entry) for entry in entries], indent=2))
+        return
+    for entry in entries:
+        print(
+            f"{_time(entry.at)}  release {entry.release} {entry.what}, by {entry.who} from {entry.where}: {entry.why}"
+        )
+    if not entries:
+        print(f"{system}: nothing was decided yet.")
+
+
+def _opened(args: Namespace) -> tuple[str, MlflowRegistry]:
+    """Return the system that a command names, and its registry, which has releases."""
+    from pliant.flows import settings
+    from pliant.flows.release import open_registry
+
+    system = systems.system(args.system).name
+    registry = open_registry(settings.prepare(), system)
+    if not registry.exists():
+        raise InputError("SYSTEM", system, f"one with a release: run `pliant train {system}` first")
+    return system, registry
+
+
 def _switch(
     args: Namespace, number: Callable[[MlflowRegistry, str], int], reason: str, state: str | None = None
 ) -> None:
     from pliant.flows import settings
-    from pliant.flows.release import open_registry
     from pliant.registry.mlflow_switch import switch
     from pliant.registry.releases import LEFT
     from pliant.serving.events import CHAMPION, ROLLBACK, Event, EventOutbox, server_of
 
-    system = systems.system(args.system).name
-    project = settings.prepare()
-    registry = open_registry(project, system)
-    if not registry.exists():
-        raise InputError("SYSTEM", system, f"one with a release: run `pliant train {system}` first")
+    system, registry = _opened(args)
+    project = settings.read()
     left, served = switch(registry, system, number(registry, system), reason, state or LEFT)
     print(f"{system}: release {served.number} is served from now on, instead of release {left.number}.")
     for name in sorted({*left.versions, *served.versions}):
@@ -132,6 +175,7 @@ def _lines(status: SystemStatus) -> list[str]:
     lines += [f"  {name} version {number}" for name, number in sorted(live.versions.items())]
     if live.reason:
         lines.append(f"  why: {live.reason}")
+    lines += [f"  {name} version {number} is not in the registry any more" for name, number in status.gone.items()]
     for name, metrics in status.promises.items():
         shown = ", ".join(f"{measure} {value:.4g}" for measure, value in list(metrics.items())[:METRICS_SHOWN])
         more = f" and {len(metrics) - METRICS_SHOWN} more" if len(metrics) > METRICS_SHOWN else ""

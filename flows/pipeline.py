@@ -241,6 +241,8 @@ class Pipeline(ABC, Generic[C, U, R, S]):
                 names = self.register(publishing, result)
                 passed += names if verdicts[result.name].passed else ()
                 progress(done, len(results))
+            if before := publishing.kept_out(passed):
+                return publishing.release(False, before, before)
             publishing.promote(passed)
         return publishing.release(all(each.passed for each in verdicts.values()), gate.reason(verdicts))
 

@@ -18,8 +18,9 @@ from typing import Any, TypeVar
 
 from pliant.errors import RefusedError, UnreachableError
 from pliant.flows.settings import Settings
+from pliant.registry import decisions
 from pliant.registry.mlflow_store import CHALLENGER, CHAMPION, MlflowRegistry, Run
-from pliant.registry.mlflow_switch import REFUSED, WAITING
+from pliant.registry.mlflow_switch import ASKS, REFUSED, WAITING
 from pliant.registry.names import experiment, system_of
 from pliant.registry.package import Package
 from pliant.registry.releases import RegistryRelease, of_release
@@ -28,6 +29,9 @@ from pliant.settings import FlowSettings
 
 OUTAGE_WAITS = (3, 15, 60)
 """Seconds before the registry is tried once more: a database that is restarted is back by then."""
+
+STATES = {"direct": "", "canary": WAITING, "ask": ASKS}
+"""`PLIANT_ROLLOUT` -> the state of a challenger that passes the gate; without one it is served."""
 
 logger = logging.getLogger("pliant.flows")
 
@@ -71,7 +75,7 @@ class Publication:
     registry: MlflowRegistry
     run: Run
     gate: Mapping[str, Any] = field(default_factory=dict)  # its report
-    tried: bool = False  # whether a challenger is tried on real traffic before it is served
+    state: str = ""  # of what passes the gate where it is not served at once: a service tries it, or a person decides
     kept: Mapping[str, str] = field(default_factory=dict)  # configurations that the release keeps, by the task's model
     versions: dict[str, int] = field(default_factory=dict)
     new: list[str] = field(default_factory=list)
@@ -99,31 +103,49 @@ class Publication:
         changes = {name: self.versions[name] for name in names}
         self.released.extend(changes)
         if changes:
-            self._write(changes, WAITING if self.tried and self._champion is not None else "")
+            self._write(changes, self.state if self._champion is not None else "")
 
-    def release(self, promoted: bool, reason: str) -> Release:
-        """Return what was released. What was refused can still be promoted by hand: it is a release that nobody serves."""
+    def kept_out(self, names: Iterable[str]) -> str:
+        """Return why these versions are not released although the gate let them pass: they were taken back before."""
+        present = self._champion
+        if present is None:
+            return ""
+        published = [self.registry.version(name, self.versions[name]) for name in names]
+        digests = {**present.digests, **{each.name: each.digest for each in published if each is not None}}
+        before = decisions.kept_out(self.registry, present.system, digests)
+        if before is None or digests == present.digests:
+            return ""
+        allow = f"`pliant allow {present.system} {before.release}` lets it be served again"
+        return f"this is release {before.release}, which was taken back on {before.at[:10]} ({before.why}); {allow}"
+
+    def release(self, promoted: bool, reason: str, why: str = "") -> Release:
+        """Return what was released. What was refused can still be promoted by hand: it is a release that nobody serves.
+
+        `why`: what refused it, if that was not the gate.
+        """
         refused = {name: number for name, number in self.versions.items() if name not in self.released}
         present = self._champion
         if present is not None and any(present.versions.get(name) != number for name, number in refused.items()):
-            self._write(refused, REFUSED)
+            self._write(refused, REFUSED, why)
         return Release(promoted, reason, self.versions, tuple(self.new), self.run.id)
 
     @property
     def _champion(self) -> RegistryRelease | None:
         return self.registry.release(str(system_of(next(iter(self.versions)))))
 
-    def _write(self, changes: Mapping[str, int], state: str) -> None:
+    def _write(self, changes: Mapping[str, int], state: str, why: str = "") -> None:
         """Propose a release in a state; without one it is served from then on."""
         reports = [self.gate] if "reason" in self.gate else [v for v in self.gate.values() if isinstance(v, Mapping)]
-        reason = "; ".join(str(report.get("reason", "")) for report in reports)
+        reason = why or "; ".join(str(report.get("reason", "")) for report in reports)
         present = self._champion
         about = of_release(reason, self.gate, present.number if present else None)
         kept = {name: self.kept[name] for name in changes if name in self.kept}
         if state:
-            self.registry.propose(changes, self.run, state, reason, about, kept)
+            written = self.registry.propose(changes, self.run, state, reason, about, kept)
         else:
-            self.registry.commit(changes, self.run, about=about, kept=kept)
+            written = self.registry.commit(changes, self.run, about=about, kept=kept)
+        if present is None or written.number != present.number:
+            decisions.write(self.registry, state or "released", written, reason, present)
 
 
 @contextmanager
@@ -141,7 +163,7 @@ def publication(
     with registry.run(name, {"git_commit": commit()}) as run:
         run.params(flatten(config))
         run.document("gate", gate)
-        yield Publication(registry, run, gate, FlowSettings.read().rollout == "canary", kept or {})
+        yield Publication(registry, run, gate, STATES[FlowSettings.read().rollout], kept or {})
 
 
 def publish_champion(

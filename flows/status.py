@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from pliant.errors import RegistryError, UnreachableError
 from pliant.flows.release import open_registry
 from pliant.flows.settings import Settings
 from pliant.registry import mlflow_switch
@@ -25,7 +26,8 @@ RELEASES = 8
 
 @dataclass(frozen=True, slots=True)
 class SystemStatus:
-    """`aliases`: alias -> number of the release; `promises`: registered model -> metrics that it was published with."""
+    """`aliases`: alias -> number of the release; `promises`: registered model -> metrics that it was published with; `gone`:
+    registered model -> version that is served and was deleted."""
 
     system: str
     live: RegistryRelease | None
@@ -33,6 +35,7 @@ class SystemStatus:
     releases: tuple[RegistryRelease, ...]  # the newest first
     promises: Mapping[str, Mapping[str, float]]
     runs: tuple[RunSummary, ...]
+    gone: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def trials(self) -> dict[str, int]:
@@ -48,6 +51,7 @@ class SystemStatus:
             "releases": [_plain(release) for release in self.releases],
             "promises": {name: dict(metrics) for name, metrics in self.promises.items()},
             "runs": [asdict(run) for run in self.runs],
+            "gone": dict(self.gone),
         }
 
 
@@ -56,15 +60,20 @@ def status(project: Settings, system: str) -> SystemStatus:
     registry = open_registry(project, system)
     if not registry.exists():
         return SystemStatus(system, None, {}, (), {}, ())
-    live, promises = registry.release(system), {}
+    live, promises, gone = registry.release(system), {}, {}
     for name, number in live.versions.items() if live else ():
-        published = registry.version(name, number)
+        try:
+            published = registry.version(name, number)
+        except UnreachableError:
+            raise
+        except RegistryError:
+            published, gone[name] = None, number
         with suppress(ValueError):
             if metrics := json.loads(published.tags.get(METRICS, "{}")) if published else {}:
                 promises[name] = metrics
     releases = tuple(mlflow_switch.history(registry, system)[:RELEASES])
     aliases, runs = mlflow_switch.aliases(registry, system), tuple(recent_runs(registry, RUNS))
-    return SystemStatus(system, live, aliases, releases, promises, runs)
+    return SystemStatus(system, live, aliases, releases, promises, runs, gone)
 
 
 def _plain(release: RegistryRelease) -> dict[str, Any]:

@@ -149,8 +149,8 @@ class FlowSettings(EnvironmentSettings):
     """Days for which unused results of stages, and reports of removed versions, stay."""
     store_gib: Annotated[float, Field(ge=0)] = 20.0
     """GiB that results of stages may take; beyond it those go that have not been used for longest."""
-    rollout: Annotated[str, OneOf(("direct", "canary"))] = "direct"
-    """With canary, a service tries a challenger on real requests before it is promoted."""
+    rollout: Annotated[str, OneOf(("direct", "canary", "ask"))] = "direct"
+    """With canary, a service tries a challenger on real requests before it is promoted; with ask, a person promotes it."""
     flow_hours: Positive = 6.0
     """Hours after which a run of a flow is ended."""
     task_hours: Positive = 3.0

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from pliant.errors import RegistryError, UnreachableError
-from pliant.registry import releases
+from pliant.registry import decisions, releases
 from pliant.registry.mlflow_store import CHALLENGER, CHAMPION, PREVIOUS, MlflowRegistry
 from pliant.registry.names import release as release_model
 from pliant.registry.releases import LEFT, RegistryRelease
@@ -19,9 +19,9 @@ from pliant.registry.releases import LEFT, RegistryRelease
 SHADOW, CANARY = "shadow", "canary"
 TRIALS = (SHADOW, CANARY)
 """Aliases of a release that is being tried on real traffic; the service that tries it moves them."""
-WAITING, REFUSED = "waiting", "refused"
-"""States of a challenger: the gate let it pass, so that a service may try it, or refused it."""
-TAKEN_BACK = "taken back"
+WAITING, ASKS, REFUSED = "waiting", "asks", "refused"
+"""States of a challenger: the gate let it pass, so that a service or else a person may try it, or refused it."""
+TAKEN_BACK = decisions.TAKEN_BACK
 """State of a release that was the champion and is so no more because it was bad; of another former champion it is LEFT."""
 
 
@@ -71,6 +71,10 @@ def switch(
             if published is None or published.digest != wanted.digests.get(model) or not registry.intact(published):
                 raise RegistryError(f"{wanted.name} is not whole: version {version} of {model} is gone or was altered")
         check()
+        if state == TAKEN_BACK:
+            decisions.write(registry, TAKEN_BACK, present, reason, wanted)
+        else:
+            decisions.write(registry, decisions.PROMOTED, wanted, reason, present)
         client.set_registered_model_alias(name, PREVIOUS, str(present.number))
         client.set_registered_model_alias(name, CHAMPION, str(number))  # the commit
         registry.show_release(wanted)
@@ -78,6 +82,18 @@ def switch(
         note(registry, wanted, "", reason)
         _end_trial(registry, system, number)
     return present, wanted
+
+
+def allow(registry: MlflowRegistry, system: str, number: int, reason: str) -> RegistryRelease:
+    """Let what was taken back be released or tried again, and return that release. Raises `RegistryError`."""
+    release, present = registry.release(system, number), registry.release(system)
+    if release is None or decisions.kept_out(registry, system, release.digests) is None:
+        raise RegistryError(
+            f"release {number} of {system} is none that is kept out: `pliant log {system}` lists what was"
+        )
+    decisions.write(registry, decisions.ALLOWED, release, reason, present)
+    note(registry, release, LEFT, reason)
+    return release
 
 
 def finish(registry: MlflowRegistry, system: str, reason: str, state: str = LEFT) -> None:

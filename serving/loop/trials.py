@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 from typing_extensions import TypeVar as DefaultedTypeVar
 
 from pliant.errors import InputError, PliantError
-from pliant.registry import mlflow_switch
+from pliant.registry import decisions, mlflow_switch
 from pliant.registry.mlflow_store import CHALLENGER, MlflowRegistry
 from pliant.registry.releases import RegistryRelease
 from pliant.rollout.config import RolloutConfig
@@ -92,6 +92,7 @@ class TrialRecord:
 
     def mark(self, release: RegistryRelease, state: str, reason: str) -> None:
         """Write down the state of a release, and why; `shadow` and `canary` are aliases, too."""
+        decisions.write(self._registry, state, release, reason, self._registry.release(self._system))
         mlflow_switch.label(self._registry, release, state if state in mlflow_switch.TRIALS else None)
         mlflow_switch.note(self._registry, release, state, reason)
 

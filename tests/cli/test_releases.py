@@ -1,4 +1,4 @@
-"""`pliant status`, `promote` and `rollback` in front of a real registry in a file."""
+"""`pliant status`, `log`, `promote`, `rollback` and `allow` in front of a real registry in a file."""
 
 from __future__ import annotations
 
@@ -92,6 +92,22 @@ def test_rollback_goes_back_one_and_again_one_and_promote_goes_forth(place, caps
     assert "release 3 (taken back) since" in text and ": slow" in text and "why: promoted by hand" in text
     shown(["rollback", "bins", "--to", "1"], capsys)
     assert served() == 1
+    lines = shown(["log", "bins"], capsys).splitlines()
+    assert [line.split("  ")[1].split(", by ")[0] for line in lines] == [
+        "release 3 taken back",
+        "release 2 taken back",
+        "release 4 promoted",
+        "release 4 taken back",
+    ]
+    assert lines[0].endswith(": slow") and json.loads(shown(["log", "bins", "--json"], capsys))[2]["release"] == 4
+    assert "is none that is kept out" in refused(["allow", "bins", "2"], capsys), "all releases are the same here"
+
+
+def test_status_says_which_version_that_is_served_was_deleted(place, capsys):
+    registry = open_registry(settings.read(), "bins")
+    registry.connect().delete_model_version(BINS, "3")
+    text = shown(["status"], capsys)
+    assert "bins: release 3 is served" in text and f"  {BINS} version 3 is not in the registry any more" in text
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from pliant.errors import InputError
+from pliant.errors import InputError, RegistryError
 from pliant.flows.release import Release, commit, merged, publication, publish_champion
+from pliant.registry import decisions
 from pliant.registry.mlflow_store import MlflowRegistry
+from pliant.registry.mlflow_switch import TAKEN_BACK, allow, switch
+from pliant.serving.loop.trials import TrialRecord
 from tests.fixtures.mlflow_client import RELEASES, A, B, Package, publishing
 
 REGISTRY = MlflowRegistry("sqlite:///registry.db", "pliant-bins", Path("artifacts"))
@@ -24,10 +27,11 @@ def released(promoted: bool, digests: dict[str, str], why: str = "") -> Release:
     with publication(REGISTRY, "things", {"a": {"b": 1}}, gate) as published:
         for name, digest in digests.items():
             published.register(name, digest, lambda name=name, digest=digest: Package(name, digest))
-        if promoted:
+        before = published.kept_out(published.versions) if promoted else ""
+        if promoted and not before:
             published.promote(published.versions)
     assert published.run.logged == {"a.b": 1, "gate": gate}
-    return published.release(promoted, "because")
+    return published.release(promoted and not before, before or "because", before)
 
 
 def challenger() -> tuple[str, dict[str, int], str]:
@@ -69,8 +73,39 @@ def test_where_challengers_are_tried_first_only_the_first_champion_is_served_at_
     released(True, {A: "y"})
     assert REGISTRY.release("bins").versions == {A: 1} and challenger()[:2] == ("waiting", {A: 2})
     monkeypatch.setenv("PLIANT_ROLLOUT", "sandwich")
-    with pytest.raises(InputError, match="PLIANT_ROLLOUT is 'sandwich', but must be one of direct, canary"):
+    with pytest.raises(InputError, match="PLIANT_ROLLOUT is 'sandwich', but must be one of direct, canary, ask"):
         released(True, {A: "z"})
+
+
+def test_what_was_taken_back_is_not_served_again_by_any_night_until_somebody_allows_it(client):
+    released(True, {A: "x", B: "u"})
+    released(True, {A: "bad", B: "u"})
+    switch(REGISTRY, "bins", 1, "customers complain", TAKEN_BACK)
+    for _ in range(10):
+        again = released(True, {A: "bad", B: "u"})
+        assert not again.promoted and REGISTRY.release("bins").number == 1
+        assert (
+            "this is release 2, which was taken back on 20" in again.reason and "(customers complain)" in again.reason
+        )
+    assert challenger()[0] == "refused" and "`pliant allow bins 2`" in challenger()[2]
+    assert released(True, {A: "good", B: "u"}).promoted, "another one is judged anew"
+    assert not released(True, {A: "bad", B: "v"}).promoted, "with another part, too"
+    assert allow(REGISTRY, "bins", 2, "it was the network").state == TAKEN_BACK
+    assert released(True, {A: "bad", B: "v"}).promoted and REGISTRY.release("bins").digests == {A: "bad", B: "v"}
+    log = decisions.read(REGISTRY, "bins")
+    assert [(each.what, each.release) for each in log[:3]] == [("released", 1), ("released", 2), ("taken back", 2)]
+    assert log[2].why == "customers complain" and "@" in log[2].who and log[2].digests == {A: "bad"}
+    assert [each.what for each in log[-2:]] == ["allowed", "released"]
+    with pytest.raises(RegistryError, match="release 2 of bins is none that is kept out"):
+        allow(REGISTRY, "bins", 2, "")
+
+
+def test_where_a_person_decides_what_passes_the_gate_waits_and_no_service_tries_it(client, monkeypatch):
+    monkeypatch.setenv("PLIANT_ROLLOUT", "ask")
+    released(True, {A: "x"})
+    released(True, {A: "y"})
+    assert REGISTRY.release("bins").versions == {A: 1} and challenger()[:2] == ("asks", {A: 2})
+    assert TrialRecord(REGISTRY, "bins").challenger() is None
 
 
 def test_what_is_damaged_in_the_registry_is_published_once_more(client):
