@@ -49,6 +49,8 @@ def command(commands: Any) -> None:
     parser.set_defaults(run=run)
     parser.add_argument("systems", nargs="*", metavar="SYSTEM", help=f"{', '.join(systems.names())} (default: all)")
     parser.add_argument("--json", action="store_true", help="print it as JSON")
+    text = "take what has changed for usual from now on: the services forget their alarms and learn anew"
+    parser.add_argument("--accept", action="store_true", help=text)
     parser.add_argument("--every", type=float, metavar="SECONDS", help="show it again every so often, until Ctrl-C")
 
 
@@ -61,6 +63,8 @@ def run(args: Namespace) -> int:
         raise InputError("--every", args.every, "at least 0.1 seconds")
     project = settings.read()
     homes = {name: project.home_of(name) for name in names}
+    if args.accept:
+        return _accept(homes, args.systems)
     while True:
         states = {name: state for name, home in homes.items() if (state := read_state(home, name)) is not None}
         if args.json:
@@ -70,6 +74,20 @@ def run(args: Namespace) -> int:
         if args.every is None:
             return 1 if any(state["alarms"] for state in states.values()) else 0
         time.sleep(args.every)
+
+
+def _accept(homes: Mapping[str, Path], named: Collection[str]) -> int:
+    """Leave word for the services that what has changed is usual. Raises `InputError` where nothing is watched."""
+    from pliant.serving.loop.watcher import accepted
+    from pliant.serving.state_file import StateFile
+
+    watched = {name: home for name, home in homes.items() if read_state(home, name) is not None}
+    if missing := [name for name in named if name not in watched] or ([] if watched else ["all"]):
+        raise InputError("SYSTEM", ", ".join(missing), "one whose service watches anything in this folder")
+    for name, home in watched.items():
+        accepted(StateFile(home / "watch" / f"{name}.json")).touch()
+        print(f"{name}: what its service sees is usual from its next look on.")
+    return 0
 
 
 def read_state(home: Path, system: str) -> dict[str, Any] | None:

@@ -3,9 +3,10 @@
 What protects the next champion from strangers: a label teaches only if it is of an answer that its tenant got, if its
 client had a key (or its tenant is trusted), and where no tenant that is not trusted has more than a quarter of a task's
 labels, so that below four such tenants nobody teaches anything (pliant/outcomes/labels.py). These shares are taken over the
-labels whose input is kept and which the flow can use: nobody gains a larger one by crowding out the inputs of others, or by
-being the latest. A row is fitted, planned or tested with by a hash of what was sent, so no model is tested on what it, or a
-former one, was trained with. What passes all that still has to pass the flow's gate.
+labels whose input is kept and which the flow can use, but for those that are the service's own answers: nobody gains a
+larger one by crowding out the inputs of others, or by being the latest.
+A row is fitted, planned or tested with by a hash of what was sent, so no model is tested on what it, or a former one, was
+trained with. What passes all that still has to pass the flow's gate.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pydantic import Field
 
 from pliant.errors import InputError
 from pliant.fairness import trusted_tenants
+from pliant.outcomes.echoes import echoing
 from pliant.outcomes.files import INPUTS, KeptInput, read_inputs, read_labels
 from pliant.outcomes.labels import LabelRecord, teachable
 from pliant.settings import Count, Positive
@@ -87,6 +89,13 @@ def lessons(
     sound = [lesson for lesson in kept if usable(lesson)]
     if len(sound) < len(kept):
         logger.warning("labels of %s passed over, as the flow cannot use them: %d", task, len(kept) - len(sound))
+    echoes = echoing(lesson.record for lesson in sound)
+    for tenant, labels in echoes.items():
+        logger.warning(
+            "labels of %s passed over, as those of %s seem to be the service's own answers (noticed after %d)",
+            *(task, tenant or "clients without a key", labels),
+        )
+    sound = [lesson for lesson in sound if lesson.record.tenant not in echoes]
     trusted = tenants(config, environment)
     chosen = _teach(_newest(_teach(sound, trusted), config.most), trusted)
     if len(chosen) < config.least:

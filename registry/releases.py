@@ -62,6 +62,7 @@ class RegistryRelease:
     state: str = field(default="", compare=False)
     reason: str = field(default="", compare=False)
     about: str = field(default="", compare=False)  # MLflow's description of the version, in Markdown
+    created: str = field(default="", compare=False)  # when it was written, after all of it was trained (ISO 8601, UTC)
     signed: str = field(default="", compare=False)  # when versions of it were signed by hand; empty: never
     configurations: Mapping[str, str] = field(default_factory=dict, compare=False)  # JSON, by the model of a task
 
@@ -101,9 +102,9 @@ def from_version(system: str, version: Any) -> RegistryRelease:
     # A release replaces an older one: whatever else the tag says, following it comes to an end.
     earlier = int(former) if former.isdecimal() and int(former) < number else None
     notes = {name: version.tags.get(tag, "") for name, tag in (("since", SINCE), ("state", STATE), ("reason", REASON))}
-    created = getattr(version, "creation_timestamp", None)
-    if not notes["since"] and created:  # one of an earlier version of Pliant
-        notes["since"] = datetime.fromtimestamp(created / 1000, UTC).isoformat(timespec="seconds")
+    stamp = getattr(version, "creation_timestamp", None)
+    created = datetime.fromtimestamp(stamp / 1000, UTC).isoformat(timespec="seconds") if stamp else ""
+    notes["since"] = notes["since"] or created  # of one of an earlier version of Pliant
     about, source, signed = version.description or "", str(version.source), version.tags.get(SIGNED, "")
     try:
         configurations = {
@@ -114,7 +115,7 @@ def from_version(system: str, version: Any) -> RegistryRelease:
         }
     except (KeyError, ValueError, TypeError):
         configurations = {}
-    kept = {**notes, "about": about, "signed": signed}
+    kept = {**notes, "about": about, "signed": signed, "created": created}
     run = version.run_id or None
     return RegistryRelease(
         system, number, earlier, versions, digests, source, run, **kept, configurations=configurations

@@ -118,8 +118,8 @@ class _Level:
 
 
 @dataclass(slots=True)
-class _Bets:
-    """The bets against a promise from some of the labels."""
+class Bets:
+    """The bets against a promise from some of the labels, or against whoever reports them (echoes.py)."""
 
     labels: Whole = 0
     wealth: Annotated[list[Sum], Field(min_length=BETS, max_length=BETS)] = field(
@@ -149,9 +149,9 @@ class Record:
     broken: bool = False
     refuted: bool = False
     reports: list[ReportedLabel] = field(default_factory=list, repr=False)
-    bets: _Bets = field(default_factory=_Bets)
+    bets: Bets = field(default_factory=Bets)
     groups: Groups = field(default_factory=Groups)
-    teaching: WithoutEach[_Bets] = field(default_factory=lambda: WithoutEach(_Bets()))
+    teaching: WithoutEach[Bets] = field(default_factory=lambda: WithoutEach(Bets()))
 
     def add(
         self,

@@ -18,7 +18,7 @@ from pliant.latency import LatencyTable
 from pliant.protocol import Request
 from pliant.tokens.artifact import GAMMAS, RateRule
 from pliant.tokens.scheduler import Knowledge
-from pliant.workload import RequestKind, Segment, Times, piecewise, recorded, requests
+from pliant.workload import RequestKind, Segment, Times, piecewise, requests
 
 FIGURE_4B: Mapping[int, float] = {-25: 1500.0, -15: 1000.0, 0: 580.0, 32: 220.0}  # requests/s
 TABLE_I: Mapping[int, float] = {-20: 1200.0, -15: 1000.0, -10: 520.0, -5: 450.0, 0: 380.0, 2: 350.0, 4: 320.0, 8: 280.0}
@@ -97,17 +97,6 @@ def synthetic(scale: float, seed: int, config: SyntheticConfig | None = None) ->
     drawn *= share / drawn.mean()  # keeps the mean whatever was drawn, except where a rate is cut off at the highest
     rates = scale * (config.lowest + (config.highest - config.lowest) * np.minimum(drawn, 1.0))
     return _requests(piecewise([Segment(float(rate), config.seconds / count) for rate in rates], rng), rng)
-
-
-def compressed(per_minute: list[float], scale: float, seed: int, mean: float = 350.0) -> list[Request]:
-    """Return requests that follow a trace of invocations per minute, two minutes in one second (OTAS, section 5).
-
-    Their mean rate is `mean` x `scale` requests a second.
-    """
-    pairs = [a + b for a, b in zip(per_minute[::2], per_minute[1::2], strict=False)]
-    factor = scale * mean / max(float(np.mean(pairs)), 1e-9)
-    rng = np.random.default_rng(seed)
-    return _requests(recorded([factor * n for n in pairs], 1.0, rng), rng)
 
 
 def _requests(times: Times, rng: np.random.Generator) -> list[Request]:

@@ -253,12 +253,13 @@ def open_registry(settings: Settings) -> Registry:
 @dataclass(frozen=True, slots=True)
 class Loaded(Generic[C]):
     """`release`: the number of the release that was loaded; None in a registry without. `fault`: what is wrong with the
-    later ones, as a sentence; empty if this is the last.
+    later ones, as a sentence; empty if this is the last. `created`: when the release was written (ISO 8601, UTC).
     """
 
     catalog: C
     release: int | None
     fault: str = ""
+    created: str = ""
 
 
 def released(registry: Registry, alias: str, prefix: str) -> RegistryRelease | None:

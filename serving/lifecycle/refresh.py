@@ -186,7 +186,7 @@ class Source(Generic[C]):
                 release = None if number is None or number < oldest else registry.release(release.system, number)
             else:
                 fault = f"the last release is broken ({first}): release {release.number} is served" if first else ""
-                return Loaded(catalog, release.number, fault)
+                return Loaded(catalog, release.number, fault, release.created)
         assert first is not None, "the loop ends with an error or an answer"
         raise first
 
@@ -222,6 +222,8 @@ class Refresher(Generic[C, H, D]):
         self._identity = identity
         self.release = loaded.release if loaded else None
         """The number of the release that is served; None in a registry without."""
+        self.created = loaded.created if loaded else ""
+        """When that release was written: what came before is known to it."""
         self.drift = DriftCounter()
         """What the watch is given to see."""
         self.watcher: Watcher | None = None
@@ -272,14 +274,14 @@ class Refresher(Generic[C, H, D]):
         loaded = await asyncio.to_thread(source.load, running, self.release or 0)
         target = loaded.catalog
         if target.serves_as(running):
-            self.release = loaded.release
+            self.release, self.created = loaded.release, loaded.created
             return Outcome("held", loaded.fault, {}) if loaded.fault else _unchanged()
         try:
             await self.serve(target)
         except BaseException:
             discard(source.registry, target, running)
             raise
-        self.release = loaded.release
+        self.release, self.created = loaded.release, loaded.created
         moved = {name: v for name, v in target.pointers.items() if running.pointers.get(name) != v}
         message = f"now served: {join_versions(moved) or 'fewer tasks'}"
         return Outcome("changed", f"{message}; {loaded.fault}" if loaded.fault else message, moved)

@@ -315,7 +315,8 @@ class ServedSystem(ABC, Generic[S, C, H, E, D]):
         refresher.drift.counting = bool(settings.watch_seconds)
         if settings.watch_seconds:
             file = StateFile(settings.home / "watch" / f"{settings.system}.json")
-            parts = WatcherParts(settings.system, refresher.drift, file, lambda: refresher.release, watched, tell)
+            served = lambda: (refresher.release, refresher.created)  # noqa: E731
+            parts = WatcherParts(settings.system, refresher.drift, file, served, watched, tell)
             refresher.watcher = Watcher(parts)
             yield refresher.watcher.run(settings.watch_seconds)
 

@@ -18,6 +18,7 @@ from typing import Any
 from prometheus_client import REGISTRY, CollectorRegistry
 
 from pliant.fairness import trusted_tenants
+from pliant.outcomes.echoes import Echoes
 from pliant.outcomes.files import folder_of
 from pliant.outcomes.labels import Label
 from pliant.outcomes.record import CONFIDENCE, Figures
@@ -110,6 +111,8 @@ class Outcomes:
         self.tracker, self.clock = Tracker(memory, days * DAY, recorded=writer is not None), clock
         self.inputs = None if writer is None else writer.inputs
         self._names, self._writer, self._trusted = names, writer, trusted
+        self.echoes = Echoes()
+        """Tenants that report the service's own answers: nothing follows from their labels."""
         self._lock = threading.Lock()  # held while a label is taken, and while the writer's thread copies what changed
         self._buckets: dict[str, TokenBucket] = {}  # by tenant
         self._last, self._elapsed = clock(), 0.0  # seconds for the buckets, which never go back
@@ -160,6 +163,8 @@ class Outcomes:
             raise ApiError(409, "other_label", message, "label")
         how = self._names.how(row.common.candidate, row.common.level)
         if taken.status == "counted":
+            if taken.answered is not None and taken.answered.classes and taken.correct is not None:
+                self._look_for_echo(client.tenant, taken.correct, taken.answered.confidence)
             self._of["labels"].labels(figures.task, *how.values(), str(taken.correct).lower()).inc()
             self._show(figures, row.common.level)
             if taken.broke:
@@ -185,8 +190,19 @@ class Outcomes:
             raise _not_kept()
 
     def teaches(self, client: Client) -> bool:
-        """Return whether something may follow from a client's labels: it has a key, or clients without one are trusted."""
-        return bool(client.key) or client.tenant in self._trusted
+        """Return whether something may follow from a client's labels: it has a key, or clients without one are trusted.
+
+        Nothing does where they are the service's own answers.
+        """
+        return (bool(client.key) or client.tenant in self._trusted) and client.tenant not in self.echoes.named
+
+    def _look_for_echo(self, tenant: str, agreed: bool, confidence: float) -> None:
+        if self.echoes.add(tenant, agreed, confidence):
+            logger.error(
+                "the labels of %s agree with the service's answers more often than these are right: they seem to be the "
+                "answers themselves (noticed after %d), and nothing is learnt from them",
+                *(tenant or "clients without a key", self.echoes.named[tenant]),
+            )
 
     def alarms(self) -> list[dict[str, Any]]:
         """Return the latest alarms with the labels that led to them, as JSON values."""

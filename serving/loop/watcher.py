@@ -1,8 +1,10 @@
 """The task that turns counts into alarms every few seconds, tells of them, and keeps what it knows across restarts.
 
-What is usual is learnt anew for every release, from the first observations after it was taken up, so an alarm means: it is
-not any more what it was when this release began. An alarm stands until the next release, or until it is reset by hand.
-Beside what requests hold, their number is watched (load.py), which needs days and so goes on through releases.
+What is usual is learnt for every release, from the first observations after it was taken up, so an alarm means: it is not
+any more what it was when this release began. It belongs to the release: one that comes back has its own again. An alarm
+stands until a release is served that was made after it, or until a person accepts what has changed (`pliant watch
+--accept`); it is told again every day. Beside what requests hold, their number is watched (load.py), which needs days and
+so goes on through releases.
 
 Others are told of an alarm only once it would be raised without any one group of tenants, too (pliant/fairness.py): what one
 tenant sends shows in the status and the metrics, and starts nothing.
@@ -16,6 +18,7 @@ import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,6 +38,8 @@ from pliant.watch.system import ALPHA, AccuracyEstimate, StreamFigures, SystemWa
 logger = logging.getLogger("pliant.serving")
 
 SAVE_SECONDS = 30.0
+AGAIN = 86_400.0  # seconds after which a standing alarm is told once more
+KEPT = 1  # former releases whose reference is kept: the one that a rollback goes back to
 RECENT = 4000  # answers; where an estimate rests on more, the older half counts half
 Event = Callable[[str, Mapping[str, Any]], None]
 """Tells others what happened: a kind (alarm), and figures."""
@@ -62,12 +67,15 @@ class WatchMetrics:
 
 @dataclass(frozen=True, slots=True)
 class WatcherParts:
-    """`release`: number of the release that is served; `file`: the state, for the next start and for `pliant watch`."""
+    """`release`: number of the release that is served, and when it was written (ISO 8601, UTC; empty: not known).
+
+    `file`: the state, for the next start and for `pliant watch`.
+    """
 
     system: str
     drift: DriftCounter
     file: StateFile
-    release: Callable[[], int | None]
+    release: Callable[[], tuple[int | None, str]]
     metrics: WatchMetrics
     event: Event = lambda _kind, _figures: None
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -83,6 +91,7 @@ class Watcher:
         self._alarms: list[dict[str, Any]] = []
         self._watch = new_watches()
         self._untold: dict[str, dict[str, Any]] = {}  # alarms by stream that one group alone has raised, as events
+        self._former: dict[int, WithoutEach[SystemWatch]] = {}  # what was usual to former releases, the latest last
         self._loads = WithoutEach(LoadWatch())
         self._arrivals: Mapping[int, int] = {}  # as the latest look has found them
         self._recent: dict[str, NDArray[np.int64]] = {}  # counts of the latest confidences by stream
@@ -105,11 +114,16 @@ class Watcher:
 
     async def look(self) -> list[Alarm]:
         """Take the counts since the last look, and return the alarms that they raise."""
-        release = self._parts.release()
+        release, created = self._parts.release()
         if release != self._release:
             if self._release is not None:
-                self._begin_anew()
+                self._take_up(release, created)
             self._release = release
+        elif accepted(self._parts.file).exists():
+            accepted(self._parts.file).unlink()
+            logger.warning("what has changed is accepted by hand, and is usual from now on")
+            self._former.clear()
+            self._take_up(release, self._at())
         blocks = self._parts.drift.take()
         for name, counts in _sum(blocks.values()).items():
             if name.startswith(CONFIDENCE):
@@ -127,16 +141,33 @@ class Watcher:
         for stream in list(self._untold):  # told once it was raised without any one group's requests, too
             others = loads if stream == NAME else [watch.detectors.get(stream) for watch in without]
             if all(other is not None and other.alarm for other in others):
-                self._parts.event("alarm", self._untold.pop(stream))
+                self._tell(self._untold.pop(stream))
+        for entry in self._alarms:
+            age = self._parts.now() - datetime.fromisoformat(entry.get("told") or entry["at"])
+            if entry["stream"] not in self._untold and age.total_seconds() >= AGAIN:
+                self._tell({"reason": entry["sentence"], **entry})
         self._rows = self._figures()
         self._parts.metrics.show(self._rows, self.estimates())
         return alarms
 
-    def _begin_anew(self) -> None:
-        """Forget what was known of the former release."""
-        self._alarms.clear()
-        self._untold.clear()
-        self._watch = new_watches()
+    def _tell(self, event: dict[str, Any]) -> None:
+        """Tell others of an alarm, and note when."""
+        for entry in self._alarms:
+            if entry["stream"] == event["stream"]:
+                entry["told"] = self._at()
+        self._parts.event("alarm", event)
+
+    def _take_up(self, release: int | None, created: str) -> None:
+        """Watch for another release: with its own reference, where that is known, and the alarms that are later than it."""
+        if self._release is not None and self._release != release:
+            self._former[self._release] = self._watch
+        own = None if release is None else self._former.pop(release, None)
+        self._watch = own or new_watches()
+        while len(self._former) > KEPT:
+            del self._former[next(iter(self._former))]
+        self._alarms = [entry for entry in self._alarms if created and entry["at"] > created]
+        standing = {entry["stream"] for entry in self._alarms}
+        self._untold = {stream: event for stream, event in self._untold.items() if stream in standing}
         for load in self._loads.every:
             load.release()
         self._recent.clear()
@@ -202,8 +233,8 @@ class Watcher:
             "release": self._release,
             "at": self._at(),
             **self.to_dict(),
-            "watch": self._watch.whole.to_dict(),
-            "without": {str(group): watch.to_dict() for group, watch in self._watch.without.items()},
+            **_watches(self._watch),
+            "former": {str(number): _watches(watches) for number, watches in self._former.items()},
             "tenants": self._parts.drift.groups.tenants,
             "untold": self._untold,
             "load": self._loads.whole.to_dict(),
@@ -216,14 +247,14 @@ class Watcher:
         if content is None:
             return
         try:
-            watch = WithoutEach(system_watch_from(content["watch"]), {})
-            watch.without |= {int(group): system_watch_from(each) for group, each in content.get("without", {}).items()}
+            watch = _watches_from(content)
+            former = {int(number): _watches_from(each) for number, each in content.get("former", {}).items()}
             kept = content["release"], [dict(alarm) for alarm in content["alarms"]], dict(content.get("untold", {}))
             tenants = {str(tenant): at % GROUPS for at, tenant in enumerate(content.get("tenants", ()))}
         except (KeyError, TypeError, ValueError, AttributeError, InputError) as error:
             logger.warning("what was watched before cannot be read, and is learnt anew: %s", error)
             return
-        self._watch, (self._release, self._alarms, self._untold) = watch, kept
+        self._watch, self._former, (self._release, self._alarms, self._untold) = watch, former, kept
         self._parts.drift.groups = Groups(tenants)
         try:
             loads = WithoutEach(load_watch_from(content["load"]), {})
@@ -238,6 +269,22 @@ class Watcher:
 def new_watches() -> WithoutEach[SystemWatch]:
     """Return the watch of a new release, with what the load leaves of the system's budget of false alarms."""
     return WithoutEach(SystemWatch(ALPHA - ALPHA_OF_LOAD))
+
+
+def accepted(file: StateFile) -> Path:
+    """Return the file by which a person tells the service that what has changed is usual from now on."""
+    return file.path.with_suffix(".accepted")
+
+
+def _watches(watches: WithoutEach[SystemWatch]) -> dict[str, Any]:
+    without = {str(group): watch.to_dict() for group, watch in watches.without.items()}
+    return {"watch": watches.whole.to_dict(), "without": without}
+
+
+def _watches_from(content: Mapping[str, Any]) -> WithoutEach[SystemWatch]:
+    watches = WithoutEach(system_watch_from(content["watch"]), {})
+    watches.without |= {int(group): system_watch_from(each) for group, each in content.get("without", {}).items()}
+    return watches
 
 
 def _sum(blocks: Iterable[Mapping[str, list[int]]]) -> dict[str, NDArray[np.int64]]:

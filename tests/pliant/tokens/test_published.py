@@ -9,7 +9,6 @@ from pliant.protocol import Finished, Launch, Request
 from pliant.tokens.published import (
     FIGURE_4B,
     RULE,
-    compressed,
     profile,
     variants,
 )
@@ -30,14 +29,6 @@ def test_the_profile_has_the_throughput_of_the_figure(gamma, rate):
 def test_the_rule_is_the_published_one(rate, gamma):
     assert RULE.gamma(rate) == gamma
     assert RULE.gamma(rate - 0.5) != gamma or rate == 0
-
-
-def test_a_trace_is_compressed_two_minutes_to_a_second_and_scaled_to_the_mean():
-    trace = [30.0, 70.0, 0.0, 0.0, 150.0, 50.0, 99.0]  # pairs 100, 0, 200; the odd minute is left out
-    load = compressed(trace, 2.0, 0)
-    per_second = np.bincount([int(r.arrival) for r in load], minlength=3)
-    assert list(per_second) == [700, 0, 1400]
-    assert len(load) / 3 == 2.0 * 350
 
 
 def test_variants_differ_as_small_base_and_large_do():

@@ -180,7 +180,7 @@ async def test_a_watcher_counts_requests_and_raises_what_it_says(tmp_path):
 def test_a_course_that_cannot_be_read_is_learnt_anew(tmp_path, caplog):
     file = StateFile(tmp_path / "bins.json")
     file.write({"release": 1, "alarms": [], "watch": new_watches().whole.to_dict(), "load": {}})
-    Watcher(WatcherParts("bins", DriftCounter(), file, lambda: 1, WatchMetrics(CollectorRegistry())))
+    Watcher(WatcherParts("bins", DriftCounter(), file, lambda: (1, ""), WatchMetrics(CollectorRegistry())))
     assert "the course of the load cannot be read" in caplog.text
 
 

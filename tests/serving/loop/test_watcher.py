@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
 from pliant.serving.loop.observe import DriftCounter
-from pliant.serving.loop.watcher import Watcher, WatcherParts, WatchMetrics
+from pliant.serving.loop.watcher import Watcher, WatcherParts, WatchMetrics, accepted
 from pliant.serving.request_context import EVIDENCE, holding
 from pliant.serving.state_file import StateFile
 from tests.fixtures.observed import sure, tossed
@@ -23,6 +23,7 @@ NOW = datetime(2026, 11, 25, 3, tzinfo=UTC)
 class Service:
     def __init__(self, folder) -> None:
         self.drift, self.release, self.events = DriftCounter(500), 1, []
+        self.created = "2026-11-24T03:00:00+00:00"
         self.counted, self.at = CollectorRegistry(), NOW
         self.file = StateFile(folder / "bins.json")
         self.draw = np.random.default_rng(0)
@@ -36,7 +37,7 @@ class Service:
             system="bins",
             drift=self.drift,
             file=self.file,
-            release=lambda: self.release,
+            release=lambda: (self.release, self.created),
             metrics=WatchMetrics(self.counted),
             event=lambda kind, figures: self.events.append((kind, figures)),
             now=lambda: self.at,
@@ -96,13 +97,41 @@ def test_a_state_that_cannot_be_read_is_begun_anew(tmp_path, caplog):
     assert service.watcher.to_dict()["streams"] == [] and "learnt anew" in caplog.text
 
 
-async def test_another_release_is_learnt_anew(tmp_path):
+async def test_a_release_that_was_made_after_the_alarm_answers_it_and_is_learnt_anew(tmp_path):
     service = Service(tmp_path)
     await service.tosses(100, 0.5)
     assert len(await service.tosses(200, 0.7)) == 1
-    service.release = 2
+    service.release, service.created = 2, "2026-11-25T04:00:00+00:00"
     assert await service.tosses(200, 0.7) == []
     assert service.watcher.to_dict()["alarms"] == []
+
+
+async def test_an_alarm_stands_after_a_promotion_and_a_rollback_of_something_else_and_is_told_every_day(tmp_path):
+    service = Service(tmp_path)
+    await service.tosses(100, 0.5)
+    assert len(await service.tosses(200, 0.7)) == 1
+    service.release = 2  # made before the alarm
+    await service.tosses(200, 0.7)
+    service.restart()
+    service.release = 1
+    assert await service.tosses(10, 0.7) == [], "its own reference and alarm are there again"
+    (alarm,) = service.watcher.to_dict()["alarms"]
+    assert alarm["stream"] == "coin" and len(service.events) == 1
+    (row,) = service.watcher.to_dict()["streams"]
+    assert (row["state"] == "alarm" and "was 5" in row["sentence"]) or "was 49" in row["sentence"]
+    for day in (1, 2):
+        service.at = NOW + timedelta(days=day)
+        await service.tosses(2, 0.7)
+        assert len(service.events) == 1 + day and service.events[-1][1]["reason"] == alarm["sentence"]
+
+
+async def test_a_change_that_is_accepted_by_hand_is_usual_from_then_on(tmp_path):
+    service = Service(tmp_path)
+    await service.tosses(100, 0.5)
+    assert len(await service.tosses(200, 0.7)) == 1
+    accepted(service.file).touch()
+    assert await service.tosses(200, 0.7) == [] and service.watcher.to_dict()["alarms"] == []
+    assert not accepted(service.file).exists() and len(await service.tosses(200, 0.4)) == 1
 
 
 async def test_accuracy_is_estimated_from_the_latest_confidences(tmp_path):
