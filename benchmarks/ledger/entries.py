@@ -84,6 +84,7 @@ ELSEWHERE: tuple[Elsewhere, ...] = (
     Elsewhere("cascade in other worlds", "cascade, worlds", "robust-cascade", "clever, least median"),
     Elsewhere("packing in other worlds", "packing, worlds", "robust-packing", "clever, least median"),
     Elsewhere("tokens beside three services", "tokens, live", "tokens-live", "live at 2x load"),
+    Elsewhere("tokens' points on real pictures", "tokens, points", "tokens-photographs", "at most 1 point lost"),
     Elsewhere("bins beside BentoML", "bins, live", "bins-live", "live, loaded: mean latency over that of bentoml"),
     Elsewhere(
         "cascade beside Tabi",

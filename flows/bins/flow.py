@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pliant.bins.artifact import Bins
 from pliant.bins.runtimes.cache import cache_folder, verify
-from pliant.errors import ArtifactError
-from pliant.flows import settings
+from pliant.errors import ArtifactError, RegistryError
+from pliant.flows import gate, settings
 from pliant.flows.arithmetic import half_of
 from pliant.flows.bins import plan, publish
-from pliant.flows.bins.champions import Score, fetch_score
+from pliant.flows.bins.champions import Score, fetch_encoder, fetch_score
 from pliant.flows.bins.config import BinsFlowConfig
 from pliant.flows.bins.gate import Candidate, judge
 from pliant.flows.bins.plan import Weighed
@@ -63,8 +65,13 @@ class BinsPipeline(Pipeline[BinsFlowConfig, Stream, StreamResults, Candidate]):
         registry, champions = self.registry, load_champions(self.registry, Bins)
         for result in results:
             champion, score = champions.get(result.name), result.noted("score")
+            challenger = Candidate(result.bins.load(), Score(**score) if score else None)
             present = Candidate(champion.artifact, fetch_score(registry, champion)) if champion else None
-            yield present, Candidate(result.bins.load(), Score(**score) if score else None)
+            if champion and present and present.bins.encoder != challenger.bins.encoder:
+                with suppress(ArtifactError, RegistryError):  # without its encoder the champion keeps its own seconds
+                    present = replace(present, sizes=gate.sizes(fetch_encoder(registry, champion)[0].config))
+                    challenger = replace(challenger, sizes=gate.sizes(result.encoder.load().config))
+            yield present, challenger
 
     @classmethod
     def beneath(cls, values: Mapping[str, Any], home: Path) -> dict[str, Any]:

@@ -26,10 +26,11 @@ from pliant.workload import ReferenceConfig
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Bins, and how their encoder did in its test; None where it had none."""
+    """Bins, how their encoder did in its test, None where it had none, and its sizes (`flows.gate.sizes`)."""
 
     bins: Bins
     score: Score | None = None
+    sizes: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +95,15 @@ def _replayed(
 
 
 def _measured_alike(champion: Candidate, challenger: Candidate) -> Candidate:
-    """Return the champion on the newer latencies, where both are of one encoder, engine, precision and class of device.
+    """Return the champion on the newer latencies, where both encoders, engines, precisions and classes of device are alike.
 
     An older measurement of the same thing is no merit: taken at a quieter hour it would hold its place for ever. A static
     shape that was not measured again keeps its share of the dynamic runtime's seconds.
     """
     old, new = champion.bins, challenger.bins
-    alike = [(bins.encoder, bins.engine, bins.precision, bins.device_class) for bins in (old, new)]
-    if alike[0] != alike[1]:
+    alike = [(bins.engine, bins.precision, bins.device_class) for bins in (old, new)]
+    same = old.encoder == new.encoder or champion.sizes == challenger.sizes != ""
+    if alike[0] != alike[1] or not same:
         return champion
     known = dict(zip(new.shapes[:-1], new.seconds, strict=True))
     seconds = []

@@ -119,7 +119,7 @@ class PackingPipeline(JudgedPlans[ModelData, ModelResults]):
         ranked = " against ".join(f"{loss:.4f} ({kind})" for loss, kind in kinds)
         predicted = f"pinball loss of the lengths {ranked}, {metrics['constant_pinball']:.4f} (constant)"
         print(f"{result.name}: {predicted}.", file=sys.stderr)  # noqa: T201
-        return challenger_of(result, result.generator.load().context)
+        return challenger_of(result, result.generator.load())
 
     def register(self, published: Publication, result: ModelResults) -> list[str]:
         return publish.register(published, self.config, result)

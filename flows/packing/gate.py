@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 
 import pliant.training.packing.predictor
 from pliant.flows.champions import load_champions
-from pliant.flows.gate import FIRST, Judged, judged, rejection
+from pliant.flows.gate import FIRST, Judged, judged, rejection, sizes
 from pliant.flows.packing import champions
 from pliant.flows.packing.config import GateConfig
 from pliant.flows.packing.learn import RetrainResults
 from pliant.flows.packing.plan import PolicyFigures, simulate_policy
 from pliant.flows.packing.stages import ModelResults, forecasts_of
-from pliant.packing.artifact import Packing
+from pliant.packing.artifact import Generator, Packing
 from pliant.packing.scheduling.reference import ReferenceConfig, capacity, reference_load, rules_of
 from pliant.progress import Progress, silent
 from pliant.registry.mlflow_store import MlflowRegistry
@@ -29,12 +29,14 @@ class Candidate:
     """A plan that holds what is forecast of the prompts observed last, and the loss of its predictor on them.
 
     `pinball` is the mean quantile loss in the log of the length; `context` the generator's. Of a champion of another
-    generator, the forecasts are the challenger's, and the loss is that of a predictor that knows nothing.
+    generator, the forecasts are the challenger's, and the loss is that of a predictor that knows nothing. `sizes`: of the
+    generator (`flows.gate.sizes`), where it is known.
     """
 
     packing: Packing
     context: int
     pinball: float
+    sizes: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +89,14 @@ def _side(
 
 
 def _measured_alike(champion: Candidate, challenger: Candidate) -> Candidate:
-    """Return the champion on the newer step times, where both are of the same generator and class of device.
+    """Return the champion on the newer step times, where generators, engines and classes of device are alike.
 
     An older measurement of the same thing is no merit: taken at a quieter hour it would hold its place for ever.
     """
     old, new = champion.packing, challenger.packing
-    if (old.generator, old.device_class) != (new.generator, new.device_class):
+    alike = [(each.engine, each.precision, each.device_class) for each in (old, new)]
+    same = old.generator == new.generator or champion.sizes == challenger.sizes != ""
+    if alike[0] != alike[1] or not same:
         return champion
     return replace(champion, packing=replace(old, steps=new.steps))
 
@@ -129,11 +133,11 @@ class Challenger:
     ignorant: float
 
 
-def challenger_of(results: ModelResults | RetrainResults, context: int) -> Challenger:
-    """Return the challenger that a run of a flow made."""
+def challenger_of(results: ModelResults | RetrainResults, generator: Generator) -> Challenger:
+    """Return the challenger that a run of a flow made, with its generator."""
     held_out = results.lengths.load().part(held_out=True)
     figures = pliant.training.packing.predictor.judge(results.predictor.load(), held_out)
-    candidate = Candidate(results.plan.load(), context, figures["pinball"])
+    candidate = Candidate(results.plan.load(), generator.context, figures["pinball"], sizes(generator.config))
     return Challenger(candidate, held_out, figures["constant_pinball"])
 
 
@@ -148,13 +152,14 @@ def champion_against(registry: MlflowRegistry, challenger: Challenger) -> Candid
     if champion is None:
         return None
     old = champion.artifact
-    context = champions.fetch_generator(registry, champion).context
+    generator = champions.fetch_generator(registry, champion)
     if old.predictor == new.predictor or old.generator != new.generator:
         packing = replace(old, forecasts=new.forecasts, buckets=new.buckets)
         same = old.generator == new.generator
-        return Candidate(packing, context, challenger.candidate.pinball if same else challenger.ignorant)
+        pinball = challenger.candidate.pinball if same else challenger.ignorant
+        return Candidate(packing, generator.context, pinball, sizes(generator.config))
     predictor = champions.fetch_predictor(registry, champion)
     forecasts, buckets = forecasts_of(predictor, challenger.held_out.prompts)
     packing = replace(old, forecasts=forecasts, buckets=buckets)
     figures = pliant.training.packing.predictor.judge(predictor, challenger.held_out)
-    return Candidate(packing, context, figures["pinball"])
+    return Candidate(packing, generator.context, figures["pinball"], sizes(generator.config))

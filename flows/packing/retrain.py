@@ -57,7 +57,7 @@ class RetrainPipeline(JudgedPlans[RetrainData, RetrainResults]):
         return RetrainResults(unit.name, lengths, predictor, plan, learn.drift(unit.outputs))
 
     def challenger(self, result: RetrainResults) -> Challenger:
-        return challenger_of(result, self.champion.generator.context)
+        return challenger_of(result, self.champion.generator)
 
     def parameters(self) -> dict[str, Any]:
         return asdict(self.config.retrain)

@@ -11,6 +11,7 @@ from pliant.bins.artifact import Shape
 from pliant.flows.bins.champions import Score
 from pliant.flows.bins.config import GateConfig
 from pliant.flows.bins.gate import Candidate, judge
+from pliant.flows.gate import sizes
 from pliant.workload import ReferenceConfig
 from tests.fixtures.bins.tiny import some_bins
 
@@ -28,6 +29,19 @@ def test_a_champions_shape_that_was_not_measured_again_keeps_its_share_of_the_dy
     verdict = judge(old, new, ONCE, SHORT)
     assert not verdict.passed
     assert verdict.champion.seconds > 0.3 * verdict.challenger.seconds
+
+
+@pytest.mark.parametrize(
+    ("other", "passes"), [('{"layers": 6, "id2label": {"0": "b"}}', True), ('{"layers": 7}', False)]
+)
+def test_a_retrained_encoder_of_the_same_sizes_is_not_refused_for_a_slower_hour_and_a_larger_one_is(other, passes):
+    """The champion was measured on a machine with nothing else to do, the challenger beside other work."""
+    champion = replace(candidate(1.0), sizes=sizes('{"layers": 6, "id2label": {"0": "a"}}'))
+    challenger = replace(candidate(1.2, encoder="retrained"), sizes=sizes(other))
+    assert judge(champion, challenger, ONCE, SHORT).passed is passes
+    assert not judge(replace(champion, sizes=""), replace(challenger, sizes=""), ONCE, SHORT).passed, (
+        "sizes are not known"
+    )
 
 
 def test_bins_for_lengths_that_are_asked_no_more_lose_their_place():

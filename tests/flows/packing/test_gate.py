@@ -44,6 +44,15 @@ def test_forecasts_that_say_nothing_make_requests_wait_and_are_refused():
     assert judge(Candidate(vague, CONTEXT, 0.1), candidate(), ONCE, LONG).passed
 
 
+def test_a_retrained_generator_of_the_same_sizes_is_not_refused_for_a_slower_hour():
+    champion, steps = candidate(), some_packing().steps
+    slow = replace(steps, **{name: 1.3 * getattr(steps, name) for name in ("base", "query", "sequence", "token")})
+    challenger = candidate(steps=slow, generator="retrained")
+    assert not judge(champion, challenger, ONCE, SHORT).passed
+    alike = [replace(each, sizes="{}") for each in (champion, challenger)]
+    assert judge(*alike, ONCE, SHORT).passed
+
+
 def test_both_are_asked_the_requests_that_were_observed_last():
     """A champion of short outputs does not live on them once long ones are asked."""
     old = candidate(output_tokens=np.full(200, 2, np.int32))
@@ -77,7 +86,7 @@ def champion(monkeypatch):
     vague = np.full_like(some_packing().forecasts, 100.0)
     packing = some_packing(generator="old", predictor="old", forecasts=vague)
     monkeypatch.setattr(contest, "load_champions", lambda *_: {"things": SimpleNamespace(artifact=packing)})
-    monkeypatch.setattr(champions, "fetch_generator", lambda *_: SimpleNamespace(context=CONTEXT))
+    monkeypatch.setattr(champions, "fetch_generator", lambda *_: SimpleNamespace(context=CONTEXT, config="{}"))
     monkeypatch.setattr(champions, "fetch_predictor", lambda *_: "predictor")
     monkeypatch.setattr(contest, "forecasts_of", lambda *_: (packing.forecasts, packing.buckets))
     monkeypatch.setattr("pliant.training.packing.predictor.judge", lambda *_: {"pinball": 9.0})
