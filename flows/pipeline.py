@@ -27,7 +27,7 @@ from pliant.flows.gate import Judged
 from pliant.flows.progress import stage as bar
 from pliant.flows.release import OUTAGE_WAITS, Publication, Release, merged, open_registry, publication
 from pliant.flows.stage import A, Run, Stage, StageResult
-from pliant.flows.watch.notify import emit_champion
+from pliant.flows.watch.notify import emit_release
 from pliant.flows.watch.triggered import triggered
 from pliant.progress import Progress
 from pliant.registry.mlflow_store import MlflowRegistry
@@ -298,12 +298,12 @@ RETRIED_DOWNLOAD: Mapping[str, Any] = {"retries": 2, "retry_delay_seconds": 5, "
 
 
 def show_release(system: str, summary: str, released: Release) -> None:
-    """Show in Prefect's UI what was released, and emit the event of a new champion; `summary`: what the gate said."""
+    """Show in Prefect's UI what was released, and emit the event of it; `summary`: what the gate said."""
     outcome = "promoted" if released.promoted else "not promoted"
     lines = [f"- `{name}` version {version}" for name, version in released.versions.items()]
     text = "\n".join([f"# {system}: {outcome}", "", summary, "", *lines])
     create_markdown_artifact(text, key=f"{system}-release", description="What the gate said and what was published")
-    emit_champion(system, released)
+    emit_release(system, released)
 
 
 @limited_task("clean")

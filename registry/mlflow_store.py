@@ -310,7 +310,7 @@ class MlflowRegistry:
         return "" if experiment is None else f"{experiment.experiment_id} of {experiment.creation_time}"
 
     def check(self) -> None:
-        """Raise `RegistryError` where nothing could be published: nobody is let in, or the experiment was deleted."""
+        """Raise `RegistryError` where nothing could be published: nobody is let in, the experiment was deleted, or moved."""
         with self.asking("the registry's experiment could not be looked up") as client:
             experiment = client.get_experiment_by_name(self.experiment)
         if experiment is not None and experiment.lifecycle_stage == "deleted":
@@ -318,6 +318,8 @@ class MlflowRegistry:
                 f"the registry's experiment {self.experiment} is deleted: "
                 f"mlflow experiments restore --experiment-id {experiment.experiment_id}"
             )
+        if experiment is not None:
+            self._check_place(str(experiment.artifact_location))
 
     def bell(self, system: str) -> Callable[[], object] | None:
         """Return what gives another value after each release of a system; None where only the registry itself says that."""
@@ -433,10 +435,24 @@ class MlflowRegistry:
     def _experiment(self, client: Any) -> str:
         experiment = client.get_experiment_by_name(self.experiment)
         if experiment is not None:
+            self._check_place(str(experiment.artifact_location))
             return str(experiment.experiment_id)
         served = self.tracking_uri.startswith("http")  # a server has its own place for artifacts
         location = None if served else Path(self.artifact_root).absolute().as_uri()
         return str(client.create_experiment(self.experiment, artifact_location=location))
+
+    def _check_place(self, location: str) -> None:
+        """Raise `RefusedError` for a file that was copied or moved: MLflow would go on writing where it lay before."""
+        path, root = database(self.tracking_uri), Path(self.artifact_root).resolve()
+        if path is None or not is_local(location) or local_folder(location).resolve() == root:
+            return
+        there = local_folder(location)
+        former = there.parent / path.name
+        if not there.exists() or (former.is_file() and not former.samefile(path)):
+            raise RefusedError(
+                f"the registry {path} was copied or moved, and its runs would still be written to {there}: move it back, or "
+                "publish into a new one"
+            )
 
     def _numbered(self, name: str, version: int) -> Published:
         with self.asking(f"there is no {name} version {version}") as client:

@@ -30,7 +30,8 @@ from pliant.serving.state_file import Writing
 logger = logging.getLogger("pliant")
 
 ALARM, PROMISE_BROKEN, CHAMPION = "pliant.alarm", "pliant.promise-broken", "pliant.champion"
-ROLLBACK, FLOW_FAILED = "pliant.rollback", "pliant.flow-failed"
+ROLLBACK, TRIAL, REFUSED = "pliant.rollback", "pliant.trial", "pliant.refused"
+FLOW_FAILED = "pliant.flow-failed"
 
 MOST_WAITING = 1000  # events in an outbox; the oldest goes first
 MOST_BYTES = 2**20  # of events.jsonl, of which then the newer half stays

@@ -4,6 +4,7 @@ nightly deployments. `python -m pliant.flows.watch.automations` makes the automa
 | automation | when | what |
 |---|---|---|
 | pliant: an alarm of SYSTEM | a service alarms, or its promise is broken | a run of its deployment, with the reason |
+| pliant: decisions | an alarm, a refusal by the gate, a step of a trial, a new champion, a rollback | notification |
 | pliant: a run failed | a run of a deployment fails, crashes or runs out of time | notification |
 | pliant: no run of FLOW | no run completes within 26 h (of one that does not run every day: longer) | notification |
 | pliant: no worker | the work pool is not ready: no worker has been heard of for a while | notification |
@@ -44,7 +45,7 @@ from pliant.flows.release import open_registry
 from pliant.flows.settings import Settings
 from pliant.flows.watch import deployments
 from pliant.flows.watch.deployments import NIGHTLY, NOTIFY, POOL
-from pliant.flows.watch.notify import ALARM, PROMISE_BROKEN
+from pliant.flows.watch.notify import ALARM, CHAMPION, PROMISE_BROKEN, REFUSED, ROLLBACK, TRIAL
 from pliant.settings import FlowSettings
 
 PREFIX = "pliant: "
@@ -56,6 +57,7 @@ MISSING = timedelta(hours=26)  # a nightly run, and two hours for the night's ot
 SILENT = timedelta(minutes=15)  # 30 heartbeats
 CANCEL_AFTER = timedelta(hours=1)
 FAILED = ("prefect.flow-run.Failed", "prefect.flow-run.Crashed", "prefect.flow-run.TimedOut")
+DECISIONS = (ALARM, PROMISE_BROKEN, REFUSED, TRIAL, CHAMPION, ROLLBACK)
 ENDED = (*FAILED, *(f"prefect.flow-run.{name}" for name in ("Completed", "Skipped", "Cancelled", "Cancelling")))
 
 
@@ -120,6 +122,10 @@ def automations(targets: Targets, flow_limit: float, missing: timedelta = MISSIN
     hung = timedelta(seconds=flow_limit) + CANCEL_AFTER
     wanted: dict[str, tuple[list[Any], dict[str, Any]]] = {
         "a run failed": (notify(ended, "{{ flow.name }}"), {"expect": set(FAILED), "within": BURST, **each}),
+        "decisions": (
+            notify("{{ event.resource.id }}, {{ event.event }}: {{ event.payload.reason }}", ""),
+            {"expect": set(DECISIONS), "match": {"prefect.resource.id": "pliant.*"}, "threshold": 1},
+        ),
         "no worker": (notify(alone, ""), {"expect": {"prefect.work-pool.not-ready"}, **pool}),
         "a silent run": (
             [gone],

@@ -37,6 +37,7 @@ SECONDS = 10.0
 MOST_BYTES = 2**20  # of notifications.jsonl; then another file is begun, and this one kept as `.1`
 ALARM, PROMISE_BROKEN = "pliant.alarm", "pliant.promise-broken"
 CHAMPION, ROLLBACK, FLOW_FAILED = "pliant.champion", "pliant.rollback", "pliant.flow-failed"
+TRIAL, REFUSED = "pliant.trial", "pliant.refused"
 
 
 def emit(name: str, system: str, payload: Mapping[str, Any]) -> None:
@@ -45,9 +46,15 @@ def emit(name: str, system: str, payload: Mapping[str, Any]) -> None:
     emit_event(name, resource=resource, payload=dict(payload))
 
 
-def emit_champion(system: str, released: Release) -> None:
-    """Emit `pliant.champion` if what was released is what the registry serves by this very run; a challenger is none yet."""
-    if not released.promoted or not released.run:
+def emit_release(system: str, released: Release) -> None:
+    """Emit `pliant.champion` if what was released is what the registry serves by this very run; a challenger is none yet.
+
+    Emit `pliant.refused` where something was refused.
+    """
+    if not released.run:
+        return
+    if not released.promoted:
+        emit(REFUSED, system, {"reason": released.reason, "versions": dict(released.versions), "run": released.run})
         return
     present = open_registry(settings.read(), system).release(system)
     if present is not None and present.run == released.run:

@@ -33,8 +33,7 @@ from bisect import bisect_left, insort
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from heapq import merge
-from itertools import islice, takewhile
+from itertools import chain, islice, takewhile
 from math import exp, floor, inf, log
 
 import numpy as np
@@ -223,8 +222,8 @@ class AdaptivePolicy:
         return [request for _, request in sorted(expired)]
 
     def wake_at(self, slowdown: float) -> float | None:
-        first = min((kind.waiting[0][0] for kind in self._kinds.values() if kind.waiting), default=None)
-        return None if first is None else first - self._fastest * slowdown
+        first = [kind.waiting[0][0] for kind in self._kinds.values() if kind.waiting]  # faster than without a list
+        return min(first) - self._fastest * slowdown if first else None
 
     def decide(self, pool: PoolState, now: float) -> Decision:
         self._span = pool.span
@@ -236,11 +235,15 @@ class AdaptivePolicy:
         batches = self._batches(worth, pool.turn, now + self._fastest * pool.slowdown)
         if batches:
             planned = []
-            for batch in batches:
-                requests = [self._requests[request] for _, request in batch]
-                worth_NG = np.array([self._earned(r.task, r.utility) for r in requests])
+            place: dict[tuple[str, float], int] = {}  # of the worth of requests: many have the same
+            places = [
+                [place.setdefault((r.task, r.utility), len(place)) for r in (self._requests[id] for _, id in batch)]
+                for batch in batches
+            ]
+            worth_KG = np.array([self._earned(*worth) for worth in place])
+            for batch, place_N in zip(batches, places, strict=True):
                 earned = np.zeros((len(self._settings), len(batch) + 1))
-                earned[:, :-1] = worth_NG[::-1].cumsum(axis=0)[::-1].T
+                earned[:, :-1] = worth_KG[place_N][::-1].cumsum(axis=0)[::-1].T
                 planned.append(PlannedBatch(np.array([deadline for deadline, _ in batch]), earned))
             charged = worth / pool.slowdown
             chosen = plan(planned, seconds_GN, pool.clocks, self._config.bucket, charged).choices
@@ -291,7 +294,7 @@ class AdaptivePolicy:
         batches: list[list[Entry]] = []
         for best, marginal in sorted(kinds_by_key, key=lambda key: (nets[key], key), reverse=True):
             in_time = [_since(kind.waiting, earliest) for kind in kinds_by_key[best, marginal]]
-            entries = list(islice(merge(*in_time), self._size_G[best] * (self._config.horizon - len(batches))))
+            entries = sorted(chain.from_iterable(in_time))[: self._size_G[best] * (self._config.horizon - len(batches))]
             while entries and len(batches) < self._config.horizon:
                 size = self._first(best, len(entries))
                 batches.append(entries[:size])

@@ -348,7 +348,9 @@ class TokensScheduler:
         utility = request.utility
         if self._policy.fair:
             utility = self._fairness.value(request.tenant, request.weight, utility)
-        self._add(replace(request, deadline=min(request.deadline, inner), utility=utility), now)
+        # Not by `replace`, which takes a tenth of the scheduler's time.
+        earlier = min(request.deadline, inner), request.task, utility, request.length, request.setting
+        self._add(Request(request.id, request.arrival, *earlier, request.tenant, request.weight), now)
         if surplus is None:
             return []
         self._policy.cancel(surplus)

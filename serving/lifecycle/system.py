@@ -23,7 +23,7 @@ from pliant.registry.mlflow_store import MlflowRegistry
 from pliant.registry.names import prefix
 from pliant.registry.releases import ReleaseView
 from pliant.serving.driver import Clock, Driver, Limits, Read, loop_clock
-from pliant.serving.events import ALARM, CHAMPION, PROMISE_BROKEN, ROLLBACK, Event, EventOutbox, server_of
+from pliant.serving.events import ALARM, CHAMPION, PROMISE_BROKEN, ROLLBACK, TRIAL, Event, EventOutbox, server_of
 from pliant.serving.journal import FileRecorder
 from pliant.serving.lifecycle.catalog import Artifacts, Catalog, Registry, discard, open_registry
 from pliant.serving.lifecycle.generation import Generation, Generations, Running, numbered_journal
@@ -53,6 +53,7 @@ EVENTS: Mapping[str, str] = {
     "champion": CHAMPION,
     "promise": PROMISE_BROKEN,
     "rollback": ROLLBACK,
+    "trial": TRIAL,
 }
 """What is told of trials and by the watch, and the event that it becomes."""
 
@@ -285,7 +286,7 @@ class ServedSystem(ABC, Generic[S, C, H, E, D]):
         outbox = EventOutbox(settings.home, settings.system, server_of(os.environ))
 
         def tell(kind: str, figures: Mapping[str, Any]) -> None:
-            """Send an event of a kind that others are told of; the states of a trial are for the registry alone."""
+            """Send an event of a kind that others are told of."""
             if kind in EVENTS:
                 outbox.emit(Event(EVENTS[kind], settings.system, figures))
                 watched.state.emitted(EVENTS[kind])

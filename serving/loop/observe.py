@@ -7,7 +7,7 @@ those of a whole request. `DriftCounter` counts what they show by stream and bin
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -83,7 +83,8 @@ class DriftCounter:
         self.counting, self.burn_in = True, burn_in
         self.streams: dict[str, Stream] = {}
         self.groups = Groups()
-        self._arrivals: Counter[int] = Counter()  # by group, of all that have come
+        self.arrivals = 0
+        """Requests that have come since the process began."""
         self._counts: defaultdict[int, dict[str, list[int]]] = defaultdict(dict)
 
     def should_count(self) -> bool:
@@ -92,11 +93,7 @@ class DriftCounter:
 
     def arrived(self) -> None:
         """Count a request, whoever answers it; copies are none."""
-        self._arrivals[self.groups.of(EVIDENCE.get())] += 1
-
-    def arrivals(self) -> Mapping[int, int]:
-        """Return how many requests have come since the process began, by group; empty before the first."""
-        return Counter(self._arrivals)
+        self.arrivals += 1
 
     def count(self, readings: Sequence[Reading]) -> None:
         """Count the readings of an answer to the present request."""

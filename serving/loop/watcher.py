@@ -4,7 +4,7 @@ What is usual is learnt for every release, from the first observations after it 
 any more what it was when this release began. It belongs to the release: one that comes back has its own again. An alarm
 stands until a release is served that was made after it, or until a person accepts what has changed (`pliant watch
 --accept`); it is told again every day. Beside what requests hold, their number is watched (load.py), which needs days and
-so goes on through releases.
+so goes on through releases: its alarm is for the metrics and their alert rule, as no training answers it.
 
 Others are told of an alarm only once it would be raised without any one group of tenants, too (pliant/fairness.py): what one
 tenant sends shows in the status and the metrics, and starts nothing.
@@ -16,7 +16,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -92,8 +92,8 @@ class Watcher:
         self._watch = new_watches()
         self._untold: dict[str, dict[str, Any]] = {}  # alarms by stream that one group alone has raised, as events
         self._former: dict[int, WithoutEach[SystemWatch]] = {}  # what was usual to former releases, the latest last
-        self._loads = WithoutEach(LoadWatch())
-        self._arrivals: Mapping[int, int] = {}  # as the latest look has found them
+        self._load = LoadWatch()
+        self._arrivals = 0  # until the latest look
         self._recent: dict[str, NDArray[np.int64]] = {}  # counts of the latest confidences by stream
         self._restore()
         self._rows = self._figures()  # of the latest look: another thread may be at the next one while a status is read
@@ -136,15 +136,15 @@ class Watcher:
             logger.warning("what is served has changed: %s", alarm.sentence)
             entry = {"at": self._at(), "release": self._release, **asdict(alarm)}
             self._alarms.append(entry)
-            self._untold[alarm.stream] = {"reason": alarm.sentence, **entry}
-        loads, without = [watch.detector for watch in self._loads.without.values()], self._watch.without.values()
+            if alarm.stream != NAME:
+                self._untold[alarm.stream] = {"reason": alarm.sentence, **entry}
         for stream in list(self._untold):  # told once it was raised without any one group's requests, too
-            others = loads if stream == NAME else [watch.detectors.get(stream) for watch in without]
+            others = [watch.detectors.get(stream) for watch in self._watch.without.values()]
             if all(other is not None and other.alarm for other in others):
                 self._tell(self._untold.pop(stream))
         for entry in self._alarms:
             age = self._parts.now() - datetime.fromisoformat(entry.get("told") or entry["at"])
-            if entry["stream"] not in self._untold and age.total_seconds() >= AGAIN:
+            if entry["stream"] not in (NAME, *self._untold) and age.total_seconds() >= AGAIN:
                 self._tell({"reason": entry["sentence"], **entry})
         self._rows = self._figures()
         self._parts.metrics.show(self._rows, self.estimates())
@@ -165,11 +165,12 @@ class Watcher:
         self._watch = own or new_watches()
         while len(self._former) > KEPT:
             del self._former[next(iter(self._former))]
-        self._alarms = [entry for entry in self._alarms if created and entry["at"] > created]
+        self._alarms = [
+            entry for entry in self._alarms if created and entry["at"] > created and entry["stream"] != NAME
+        ]
         standing = {entry["stream"] for entry in self._alarms}
         self._untold = {stream: event for stream, event in self._untold.items() if stream in standing}
-        for load in self._loads.every:
-            load.release()
+        self._load.release()
         self._recent.clear()
         self._parts.drift.forget()
 
@@ -185,24 +186,21 @@ class Watcher:
         for watch, seen in parts.items():
             counts = _sum(seen)
             for name in counts:
-                if name not in watch.detectors:
-                    watch.add(self._parts.drift.streams[name])
+                stream, detector = self._parts.drift.streams[name], watch.detectors.get(name)
+                if detector is None:
+                    watch.add(stream)
+                elif detector.reference is None:  # the setting may be another one since a restart
+                    detector.stream = replace(detector.stream, burn_in=stream.burn_in)
             alarms = watch.update(counts)
             raised += alarms if watch is self._watch.whole else ()
         return raised
 
     def _look_at_load(self) -> list[Alarm]:
-        """Update each watch of the load with the requests that it sees; return the alarm that all of them raise."""
-        before, self._arrivals = self._arrivals, self._parts.drift.arrivals()
+        """Update the watch of the load with the requests that have come; return the alarm that they raise."""
+        before, self._arrivals = self._arrivals, self._parts.drift.arrivals
         if not self._arrivals:  # as long as nobody asks the service counts for none
             return []
-        new = {group: count - before.get(group, 0) for group, count in self._arrivals.items()}
-        for group in new:
-            self._loads.seeing(group)
-        now = self._parts.now().timestamp()
-        for group, watch in self._loads.without.items():
-            watch.look(sum(new.values()) - new.get(group, 0), now)
-        alarm = self._loads.whole.look(sum(new.values()), now)
+        alarm = self._load.look(self._arrivals - before, self._parts.now().timestamp())
         return [alarm] if alarm else []
 
     def estimates(self) -> dict[str, AccuracyEstimate]:
@@ -218,7 +216,7 @@ class Watcher:
         }
 
     def _figures(self) -> list[StreamFigures]:
-        return [*self._watch.whole.figures(), *self._loads.whole.figures()]
+        return [*self._watch.whole.figures(), *self._load.figures()]
 
     def save(self) -> None:
         """Keep what is known, as before the service ends."""
@@ -237,8 +235,7 @@ class Watcher:
             "former": {str(number): _watches(watches) for number, watches in self._former.items()},
             "tenants": self._parts.drift.groups.tenants,
             "untold": self._untold,
-            "load": self._loads.whole.to_dict(),
-            "load_without": {str(group): load.to_dict() for group, load in self._loads.without.items()},
+            "load": self._load.to_dict(),
         }
 
     def _restore(self) -> None:
@@ -257,11 +254,7 @@ class Watcher:
         self._watch, self._former, (self._release, self._alarms, self._untold) = watch, former, kept
         self._parts.drift.groups = Groups(tenants)
         try:
-            loads = WithoutEach(load_watch_from(content["load"]), {})
-            loads.without |= {
-                int(group): load_watch_from(each) for group, each in content.get("load_without", {}).items()
-            }
-            self._loads = loads
+            self._load = load_watch_from(content["load"])
         except (KeyError, AttributeError, ValueError, InputError) as error:
             logger.warning("the course of the load cannot be read, and is learnt anew: %s", error)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import socket
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from shutil import copytree
 from types import SimpleNamespace
 
 import matplotlib
@@ -47,6 +49,20 @@ def test_a_deleted_experiment_is_refused_before_anything_is_published(registry, 
     client.delete_experiment(client.get_experiment_by_name(own.experiment).experiment_id)
     with pytest.raises(RegistryError, match="is deleted: mlflow experiments restore"):
         own.check()
+
+
+@pytest.mark.parametrize("moved", [True, False])
+def test_a_registry_that_was_moved_or_copied_does_not_write_where_it_lay_before(registry, tmp_path, moved):
+    first, second = tmp_path / "first", tmp_path / "second"
+    own = replace(registry, tracking_uri=lay_database(first / "own.db"), artifact_root=first / "artifacts")
+    own.create()
+    own.check()
+    second.mkdir()
+    (first.rename if moved else partial(copytree, first, dirs_exist_ok=True))(second)
+    there = replace(own, tracking_uri=f"sqlite:///{second / 'own.db'}", artifact_root=second / "artifacts")
+    for act in (there.check, there.create):
+        with pytest.raises(RefusedError, match=f"was copied or moved, and its runs would still be written to {first}"):
+            act()
 
 
 def test_publishing_prints_and_warns_of_nothing(registry, shelf, capfd, recwarn):

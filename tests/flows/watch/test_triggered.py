@@ -46,7 +46,7 @@ def emitted(monkeypatch) -> list[dict[str, Any]]:
 
 
 def test_a_release_that_is_served_by_its_own_run_is_a_new_champion(emitted):
-    notify.emit_champion("tokens", _released(True, "r4"))
+    notify.emit_release("tokens", _released(True, "r4"))
     (event,) = emitted
     assert event["name"] == "pliant.champion"
     assert event["resource"]["prefect.resource.id"] == "pliant.tokens"
@@ -54,10 +54,16 @@ def test_a_release_that_is_served_by_its_own_run_is_a_new_champion(emitted):
     assert event["payload"] == {"reason": "better by 3%", "release": 4, "versions": versions, "run": "r4"}
 
 
-@pytest.mark.parametrize("released", [_released(True, "another"), _released(False, "r4"), _released(True, "")])
-def test_what_was_refused_or_only_proposed_or_served_before_is_no_new_champion(emitted, released):
-    notify.emit_champion("tokens", released)
+@pytest.mark.parametrize("released", [_released(True, "another"), _released(False, ""), _released(True, "")])
+def test_what_was_only_proposed_or_served_before_is_no_new_champion(emitted, released):
+    notify.emit_release("tokens", released)
     assert emitted == []
+
+
+def test_what_the_gate_refused_is_told_with_its_reason(emitted):
+    notify.emit_release("tokens", _released(False, "r4"))
+    (event,) = emitted
+    assert (event["name"], event["payload"]["reason"]) == ("pliant.refused", "better by 3%")
 
 
 def test_outside_of_prefect_a_flow_is_its_function_alone():
@@ -83,6 +89,7 @@ def test_a_block_is_called_by_the_server_besides_the_flow_that_needs_a_worker(we
     kinds = {automation.name: [action.type for action in automation.actions] for automation in wanted}
     assert kinds == {
         "pliant: a run failed": ["run-deployment", kind],
+        "pliant: decisions": ["run-deployment", kind],
         "pliant: no worker": ["run-deployment", kind],
         "pliant: a silent run": ["change-flow-run-state"],
         "pliant: a hung run": ["cancel-flow-run"],

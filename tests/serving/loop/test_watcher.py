@@ -45,9 +45,9 @@ class Service:
         )
         self.watcher = Watcher(parts)
 
-    def restart(self) -> None:
+    def restart(self, burn_in: int = 500) -> None:
         self.watcher.save()
-        self.drift, self.counted = DriftCounter(500), CollectorRegistry()
+        self.drift, self.counted = DriftCounter(burn_in), CollectorRegistry()
         self.start()
 
     def toss(self, count: int, heads: float) -> None:
@@ -89,6 +89,16 @@ async def test_what_is_known_survives_a_restart_and_an_alarm_is_not_raised_again
     service.restart()
     assert await service.tosses(50, 0.7) == [] and len(service.watcher.to_dict()["alarms"]) == 1
     assert len(service.events) == 1
+
+
+async def test_a_restarted_service_learns_for_as_long_as_the_setting_says_by_now(tmp_path):
+    service = Service(tmp_path)
+    await service.tosses(5, 0.5)
+    service.restart(burn_in=1000)
+    await service.tosses(10, 0.5)
+    assert service.watcher.to_dict()["streams"][0]["state"] == "learning", "of 750 observations"
+    await service.tosses(6, 0.5)
+    assert service.watcher.to_dict()["streams"][0]["state"] == "watching"
 
 
 def test_a_state_that_cannot_be_read_is_begun_anew(tmp_path, caplog):
