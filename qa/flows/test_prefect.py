@@ -17,7 +17,7 @@ import pytest
 from pliant.flows import servers, settings
 from pliant.flows.release import open_registry
 from pliant.registry.mlflow_store import CHAMPION
-from pliant.serving.events import ALARM, Event, EventOutbox, server_of
+from pliant.serving.events import ALARM, TRIAL, Event, EventOutbox, server_of
 from qa.prefect_server import (
     BEGUN,
     ENDED,
@@ -126,6 +126,15 @@ def test_people_hear_of_a_worker_that_is_gone_and_a_run_whose_machine_is_gone_en
             server.start(deployment, how="", marker="")
             (last,) = await_run(server, deployment, ["COMPLETED"])
         assert last["id"] != run
+
+
+def test_people_hear_of_a_decision_with_its_reason(tmp_path):
+    with prefect_of(tmp_path) as server:
+        python("-m", AUTOMATIONS)
+        event = Event(TRIAL, "bins", {"reason": "it asks", "release": 2}).to_prefect()
+        with worker("pliant-notify"):
+            server.call("POST", "/events", [event])
+            until(lambda: [each for each in notices() if each["text"] == "pliant.bins, pliant.trial: it asks"])
 
 
 OFTEN = "* * * * *"
