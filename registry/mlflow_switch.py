@@ -85,14 +85,21 @@ def switch(
 
 
 def allow(registry: MlflowRegistry, system: str, number: int, reason: str) -> RegistryRelease:
-    """Let what was taken back be released or tried again, and return that release. Raises `RegistryError`."""
+    """Let what was taken back be released or tried again, and return that release. Raises `RegistryError`.
+
+    A challenger to the champion of today waits again, so that a service tries it.
+    """
     release, present = registry.release(system, number), registry.release(system)
     if release is None or decisions.kept_out(registry, system, release.digests) is None:
         raise RegistryError(
             f"release {number} of {system} is none that is kept out: `pliant log {system}` lists what was"
         )
     decisions.write(registry, decisions.ALLOWED, release, reason, present)
-    note(registry, release, LEFT, reason)
+    proposed = registry.release(system, CHALLENGER)
+    waits = (
+        proposed is not None and proposed.number == number and present is not None and release.former == present.number
+    )
+    note(registry, release, WAITING if waits else LEFT, reason)
     return release
 
 

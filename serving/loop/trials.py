@@ -218,8 +218,10 @@ class Trials(Generic[C, H, D]):
             else:
                 trial.feed(Cancelled(SUPERSEDED))
                 await self._conclude(trial)
-        if self.trial is None and challenger is not None and challenger.number not in self._ended:
-            await self._begin(challenger)
+        if self.trial is None and challenger is not None:
+            allowed = challenger.state == mlflow_switch.WAITING  # again: how its trial ended is written down by now
+            if allowed or challenger.number not in self._ended:
+                await self._begin(challenger)
 
     async def _settle(self) -> None:
         """Write down how trials ended whose end a killed process did not write. Raises `RegistryError`."""

@@ -100,6 +100,17 @@ def test_what_was_taken_back_is_not_served_again_by_any_night_until_somebody_all
         allow(REGISTRY, "bins", 2, "")
 
 
+def test_a_challenger_that_was_taken_back_in_its_trial_waits_again_once_it_is_allowed(client, monkeypatch):
+    monkeypatch.setenv("PLIANT_ROLLOUT", "canary")
+    released(True, {A: "x"})
+    released(True, {A: "y"})
+    record = TrialRecord(REGISTRY, "bins")
+    record.mark(record.challenger(), TAKEN_BACK, "undecided after 86400 s")
+    assert not released(True, {A: "y"}).promoted and record.challenger() is None
+    allow(REGISTRY, "bins", 2, "labels will come")
+    assert record.challenger().number == 2 and released(True, {A: "y"}).promoted
+
+
 def test_where_a_person_decides_what_passes_the_gate_waits_and_no_service_tries_it(client, monkeypatch):
     monkeypatch.setenv("PLIANT_ROLLOUT", "ask")
     released(True, {A: "x"})
