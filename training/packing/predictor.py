@@ -1,7 +1,8 @@
 """Trains the predictor of output lengths: one DistilBERT for the quantiles of the log length and S3's classes.
 
 A linear model (ridge on TF-IDF) is fitted to the same prompts, and the one with the smaller pinball loss on those held out
-is taken, or where that loss is not clearly below the loss of the same quantiles for all, a linear model of these alone.
+is taken. Where its loss is not clearly below that of the same quantiles for all, and it does not order the prompts by
+length beyond chance either, a linear model of these quantiles alone takes its place.
 
 Quantiles are trained by pinball loss (Koenker and Bassett 1978), and each is then shifted until it covers its share of
 the held-out prompts (split conformal: Romano, Patterson and Candes 2019). Training stops early, by the held-out pinball
@@ -103,7 +104,7 @@ def train(
     """Return the best predictor by held-out loss, with its metrics on `test`, or else on the held-out prompts.
 
     Where both kinds are made, the metrics hold the pinball loss of either: `encoder_pinball` and `linear_pinball`. Where the
-    interval of what the better saves over the same quantiles for all reaches 0, the predictor returned forecasts those.
+    better earns nothing (`earns`), the predictor returned forecasts the same quantiles for all.
     `generator`: digest of the generator whose lengths these are. Raises `InputError`, and `OfflineError` if an encoder
     cannot be downloaded.
     """
@@ -128,7 +129,7 @@ def train(
     chosen, figures = stored[best], judged[best]
     judges = test or held
     forecast_RL = np.array([each.tokens for each in PredictorModel.of(chosen).predict(judges.prompts)])
-    if config.kind == "best" and saving(chosen, forecast_RL, judges.tokens)[1] <= 0:
+    if config.kind == "best" and not earns(chosen, forecast_RL, judges.tokens):
         run = runs["linear"]
         assert isinstance(run.model, LinearModel)
         constant(run.model, fit, width)
@@ -449,6 +450,16 @@ def saving(predictor: Predictor, quantile_RL: NDArray[Any], tokens_R: NDArray[An
     )
     low, high = ttest_rel(constant_R, loss_R).confidence_interval(0.95)
     return float((constant_R - loss_R).mean()), float(low), float(high)
+
+
+def earns(predictor: Predictor, quantile_RL: NDArray[Any], tokens_R: NDArray[Any]) -> bool:
+    """Return whether quantiles lose less than those of the training lengths, and that or their order is beyond chance.
+
+    Either has a probability of at most 2.5% by chance: the loss by a paired t-test, the order by Kendall's tau.
+    """
+    saved, low, _ = saving(predictor, quantile_RL, tokens_R)
+    order = kendalltau(quantile_RL[:, MEDIAN], tokens_R, alternative="greater")
+    return saved > 0 and (low > 0 or order.pvalue < 0.025)
 
 
 def judge(predictor: Predictor, data: LengthData) -> dict[str, float]:

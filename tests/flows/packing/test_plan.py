@@ -83,7 +83,7 @@ def test_where_no_pair_keeps_the_limits_the_one_that_misses_them_least_is_taken_
 
 def test_a_card_says_what_the_served_predictor_saves_with_an_interval_and_what_else_was_tried():
     judged = {"bucket_accuracy": 0.6, "majority_class": 0.5, "pinball": 0.1, "encoder_pinball": 0.1}
-    judged |= {"linear_pinball": 0.2, "constant_pinball": 0.3, "majority_pinball": 0.4}
+    judged |= {"linear_pinball": 0.2, "constant_pinball": 0.3, "majority_pinball": 0.4, "tau": 0.25}
     predictor = replace(some_predictor(), metrics=judged)
     said = card(some_packing(), predictor, {"before": {"pinball": 0.25}})
     assert "200 held-out prompts. The class of length is right for 60.0% (52.9% to 66.8%)" in said

@@ -16,7 +16,7 @@ from pliant.packing.engine.model import LinearModel, PredictorModel
 from pliant.packing.scheduling.forecast import QUANTILES
 from pliant.registry import codec
 from pliant.training.packing.lengths import LengthData, observed
-from pliant.training.packing.predictor import PredictorConfig, judge, mispredicted, retrain, train
+from pliant.training.packing.predictor import PredictorConfig, earns, judge, mispredicted, retrain, saving, train
 from pliant.training.starts import new_tokenizer
 
 KINDS = {"word": 2, "sentence": 20, "paragraph": 80, "essay": 300}
@@ -71,6 +71,16 @@ def test_where_neither_earns_anything_the_same_quantiles_are_forecast_for_all_an
     assert all(abs(nothing.metrics[f"coverage_{level:g}"] - level) < 0.1 for level in QUANTILES)
     after = retrain(nothing, data(600), np.ones(600))
     assert after.metrics["pinball"] < 0.6 * judge(nothing, data(300, seed=1))["pinball"]
+
+
+def test_one_that_orders_prompts_beyond_chance_stays_though_its_loss_is_within_chance(predictor):
+    rng = np.random.default_rng(0)
+    tokens = np.rint(np.exp(rng.normal(4, 1, 300))).astype(np.int32)
+    hint = 0.1 * (np.log(tokens) - 4) + rng.normal(0, 0.2, 300)
+    constant = replace(predictor, marginal=tuple(np.quantile(tokens, QUANTILES)))
+    ordered = np.array(constant.marginal) * np.exp(0.2 * hint)[:, None]
+    assert saving(constant, ordered, tokens)[0] > 0 and earns(constant, ordered, tokens)
+    assert not earns(constant, ordered[rng.permutation(300)], tokens)
 
 
 def test_a_linear_predictor_beats_the_majority_is_kept_without_a_pickle_and_learns_on(tmp_path):
