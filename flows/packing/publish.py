@@ -242,7 +242,7 @@ def card(packing: Packing, predictor: Predictor, notes: Notes) -> str:
     low, high = binomtest(round(right * count), count).proportion_ci(0.95)
     sentence = (
         f"Judged on {count} held-out prompts. The class of length is right for {right:.1%} ({low:.1%} to {high:.1%}), the "
-        f"most frequent class for {judged['majority_class']:.1%}. Kendall's tau of forecasts and lengths: {judged['tau']:.2f}."
+        f"most frequent class for {judged['majority_class']:.1%}. Kendall's tau of the forecasts: {judged['tau']:.2f}."
     )
     heading = ("predictor of output lengths", "pinball loss", "saved (95% interval)", "served")
     return "\n".join([sentence, *table(heading, tried)])
