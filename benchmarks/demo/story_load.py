@@ -20,8 +20,8 @@ import numpy as np
 
 from pliant.errors import PliantError
 
-CLIENTS = 100
-"""Each has a key, so that it stays with one release while another one is tried."""
+CLIENTS = 1000
+"""Each has a key, so that it stays with one release while another is tried. Of a key the first request says who is late."""
 SPARE_SECONDS = 5.0  # beyond the deadline, until a client gives up
 
 
