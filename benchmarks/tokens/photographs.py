@@ -87,7 +87,7 @@ def offline(bundle: Bundle) -> tuple[list[Target], list[dict[str, Any]]]:
     best = max(kept, key=lambda s: speed[s], default=0)
     merged = next(number for number, p in bundle.tasks[0].points.items() if p.merges and p.reads == CLASS)
     shares = [share for task in bundle.tasks for share in (task.accuracy, task.test_accuracy)]
-    held = fmean(share[merged] - share[-10] for share in shares)
+    held = [share[merged] - share[-10] for share in shares]
     rows = [
         {"setting": s, "point": str(points.get(s, "")), "speed": speed[s]}
         | {task.name: task.test_accuracy[s] for task in bundle.tasks}
@@ -101,7 +101,8 @@ def offline(bundle: Bundle) -> tuple[list[Target], list[dict[str, Any]]]:
     slowest = max((table.at(s, b) / table.at(0, b) for s in points for b in (1, 8)), default=1.0)
     return [
         Target(f"at most 1 point lost: images/s over gamma 0 ({points.get(best, 'gamma 0')})", speed[best], ">=", 2.0),
-        Target("merging in four blocks at 0.68 of the arithmetic: accuracy less gamma -10's", held, ">=", -0.01),
+        Target("merging in four blocks at 0.68 of the arithmetic: accuracy less gamma -10's", min(held), ">=", -0.01),
+        Target("the same, mean of all held-out pictures", fmean(held), ">=", -0.01),
         Target("slowest point offered, batches of 1 and 8: seconds over gamma 0", slowest, "<=", 1.03, "x"),
         Target("prompts offered though their gain's interval reaches 0", float(len(above)), "<=", 0.0),
     ], rows
