@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pliant.registry.mlflow_store import MlflowRegistry
 
 PREFIX = "pliant.log."
+MOST_WHY = 1000  # characters: MLflow's table takes 5,000 of a tag, and digests need the rest
 TAKEN_BACK, ALLOWED, PROMOTED = "taken back", "allowed", "promoted"
 
 
@@ -49,7 +50,7 @@ def write(
     others = other.digests if other is not None else {}
     digests = {name: digest for name, digest in release.digests.items() if others.get(name) != digest}
     who, where = f"{_user()}@{socket.gethostname()}", " ".join([Path(sys.argv[0]).name, *sys.argv[1:3]])
-    entry = Decision(now.isoformat(timespec="seconds"), what, release.number, why, who, where, digests)
+    entry = Decision(now.isoformat(timespec="seconds"), what, release.number, why[:MOST_WHY], who, where, digests)
     with registry.asking(f"the decision on {release.name} could not be written down") as client:
         tag = f"{PREFIX}{now:%Y%m%dT%H%M%S.%f}"
         client.set_registered_model_tag(release_model(release.system), tag, json.dumps(asdict(entry)))
