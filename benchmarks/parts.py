@@ -65,7 +65,6 @@ PARTS: Mapping[str, Mapping[str, Part]] = {
             500.0,
         ),
         "live": Part("requests/s over HTTP at equal p99, over the large model alone", "cascade.live:live", 440.0),
-        "shift": Part("what changed texts do, and when the audit notices", "cascade.shift:shift", 480.0),
     },
     "packing": {
         "forecasts": Part("nothing: trains the predictor that `study` forecasts by", "packing.vicuna:forecasts", 65.0),

@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import nn
 
@@ -173,22 +172,6 @@ def material(name: str, context: Context) -> Material:
         for said, levels in zip(outputs, (ours, tabi), strict=False)
     ]
     return Material(both[0], both[1] if beside else None, data.second is not None, latencies.device)
-
-
-def read_again(
-    name: str, rows: NDArray[np.int64], changed: Mapping[str, Sequence[str]], context: Context
-) -> dict[str, Outputs]:
-    """Return ours' outputs on other texts in place of these of the held-out ones, by what changed; made where they lack."""
-    data, unlabelled = read(name)
-    shelf, index = _Shelf(name, _store(), context), data.split.profiling[rows]
-    levels, again = _ours(shelf, data, unlabelled), {}
-    for what, texts in changed.items():
-        first = np.array(data.first, dtype=object)
-        first[index] = texts
-        mark = _hashed(data.fingerprint, index.tolist(), list(texts))
-        other = replace(data, first=tuple(first), split=replace(data.split, profiling=index), fingerprint=mark)
-        again[what] = _outputs(shelf, other, what.replace(" ", "-"), levels, ())
-    return again
 
 
 def large_of(name: str, context: Context) -> Classifier:

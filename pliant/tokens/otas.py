@@ -67,8 +67,6 @@ class OtasChooser:
         self._began = now if self._began is None else self._began
         self._rate.add(now)
 
-    def lost(self, worker: int) -> None: ...
-
     def choose(self, batches: Sequence[Batch], pool: PoolState, now: float) -> Choice:
         self._remaining = [(batch, index) for batch, index in self._remaining if batch in batches]
         if self._remaining:
