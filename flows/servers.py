@@ -43,8 +43,11 @@ def prefect_server(settings: Settings, port: int, meanwhile: Callable[[], object
     """
     command = [sys.executable, "-m", "prefect", "server", "start", "--host", HOST, "--port", str(port)]
     # Kept in memory, as they are by default, leases are lost with the server, and a flow ends that cannot renew its own.
-    leases = {"PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem"}
-    with running("Prefect", command, leases, f"http://{HOST}:{port}/api/health", settings.home, meanwhile):
+    leases = {
+        **os.environ,
+        "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
+    }
+    with running("Prefect", command, leases, f"http://{HOST}:{port}/api/health", _log(settings, "prefect"), meanwhile):
         yield f"http://{HOST}:{port}"
 
 
@@ -53,9 +56,13 @@ def mlflow_server(settings: Settings, port: int) -> Iterator[str]:
     """Run MLflow's user interface on the registry; gives its address."""
     store = ["--backend-store-uri", settings.tracking_uri, "--default-artifact-root", str(settings.artifact_root)]
     command = [sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(port), "--workers", "1"]
-    quiet = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    quiet = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
     with running(
-        "MLflow", [*command, "--no-serve-artifacts", *store], quiet, f"http://{HOST}:{port}/health", settings.home
+        "MLflow",
+        [*command, "--no-serve-artifacts", *store],
+        quiet,
+        f"http://{HOST}:{port}/health",
+        _log(settings, "mlflow"),
     ):
         yield f"http://{HOST}:{port}"
 
@@ -66,29 +73,35 @@ def running(
     command: Sequence[str],
     environment: Mapping[str, str],
     health: str,
-    home: Path,
+    path: Path,
     meanwhile: Callable[[], object] = lambda: None,
+    folder: Path | None = None,
+    seconds: float = START_SECONDS,
 ) -> Iterator[None]:
-    """Run a server, whose output goes to a log in `home`, while the context lasts; it is up when `health` answers 200."""
-    path = home / "logs" / f"{name.lower()}.log"
+    """Run a server, whose output goes to the log `path`, while the context lasts; it is up when `health` answers 200.
+
+    `folder`: where it runs. Raises `PliantError` where it ends before, or is not up within so many seconds.
+    """
     with open_log(path) as log:
-        process = subprocess.Popen(
-            command, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **environment}, start_new_session=True
-        )
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, cwd=folder, start_new_session=True)
         try:
             meanwhile()
-            until = time.monotonic() + START_SECONDS
+            until = time.monotonic() + seconds
             while not _answers(health):
                 if process.poll() is not None:
                     raise PliantError(
                         f"{name} ended with status {process.returncode} while starting; its log is {path}"
                     )
                 if time.monotonic() > until:
-                    raise PliantError(f"{name} was not ready within {START_SECONDS:.0f} s; its log is {path}")
+                    raise PliantError(f"{name} was not ready within {seconds:.0f} s; its log is {path}")
                 time.sleep(0.2)
             yield
         finally:
             stop(process)
+
+
+def _log(settings: Settings, name: str) -> Path:
+    return settings.home / "logs" / f"{name}.log"
 
 
 def _answers(health: str) -> bool:

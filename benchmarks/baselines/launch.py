@@ -8,21 +8,15 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from http import HTTPStatus
+from contextlib import contextmanager
 from pathlib import Path
 
 from pliant.benchmarks.baselines.model import MODEL_VARIABLE, OPTIONS_VARIABLE, Artifact, ModelSpec
 from pliant.benchmarks.baselines.settings import Options, Rival
 from pliant.benchmarks.load_generator import allow_many_connections
 from pliant.benchmarks.places import ROOT
-from pliant.errors import PliantError
 from pliant.flows import servers
 from pliant.registry.names import TOKENS_TASK
 from pliant.serving.lifecycle.catalog import Registry
@@ -30,7 +24,6 @@ from pliant.serving.tokens.catalog import load_catalog
 
 PACKAGE = "pliant.benchmarks.baselines"
 START_SECONDS = 180.0
-PROBE_SECONDS = 1.0
 
 _QUIET = {
     "OMP_NUM_THREADS": "1",  # a framework may run the model in a thread of its own, which torch's setting does not reach
@@ -67,7 +60,6 @@ def serving(rival: Rival, options: Options, model: str, home: Path) -> Iterator[
     port = servers.free_port()
     folder = home / "rivals" / f"{rival.name}-{port}"
     folder.mkdir(parents=True, exist_ok=True)
-    log = folder / "log"
     if ":" in rival.service:
         words = ["bentoml", "serve", f"{PACKAGE}.{rival.service}", "--host", servers.HOST, "--port", str(port)]
     else:
@@ -79,27 +71,9 @@ def serving(rival: Rival, options: Options, model: str, home: Path) -> Iterator[
         variables |= {f"{prefix}MIN_HTTP_PORT": str(port), f"{prefix}MAX_HTTP_PORT": str(port + 1)}
         variables |= {"RAY_SERVE_THROUGHPUT_OPTIMIZED": "1", f"{prefix}MIN_DRAINING_PERIOD_S": "0"}
     environment = {**os.environ, **_QUIET, **variables}
-    with log.open("ab") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", *words],
-            env=environment,
-            cwd=ROOT,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
-    address, until = f"http://{servers.HOST}:{port}", time.monotonic() + START_SECONDS
-    try:
-        while True:
-            with suppress(OSError), urllib.request.urlopen(f"{address}{rival.health}", timeout=PROBE_SECONDS) as answer:
-                if answer.status == HTTPStatus.OK:
-                    break
-            if process.poll() is not None:
-                said = f"ended with status {process.returncode} while starting"
-                raise PliantError(f"{rival.title} {said}; its log is {log}")
-            if time.monotonic() > until:
-                raise PliantError(f"{rival.title} was not ready within {START_SECONDS:.0f} s; its log is {log}")
-            time.sleep(0.1)
+    address = f"http://{servers.HOST}:{port}"
+    command = [sys.executable, "-m", *words]
+    with servers.running(
+        rival.title, command, environment, address + rival.health, folder / "log", folder=ROOT, seconds=START_SECONDS
+    ):
         yield address
-    finally:
-        servers.stop(process)

@@ -90,7 +90,7 @@ def _schemes(dispatch: str, placement: str, policy: str) -> list[Scheme]:
         )
         raise InputError("dispatch", dispatch, limit)
     choice, kind = choice_of(policy, placement), placement if placement == "shared" else dispatch
-    plain: dict[str, Any] = {"dispatch": "intra", "plan": "published", "drop_late": False}
+    plain: dict[str, Any] = {"dispatch": "published", "plan": "published", "drop_late": False}
     pair: dict[str, Any] = {"dispatch": "published", "plan": "published", "period": 120.0, "drop_late": False}
     return [
         (

@@ -35,7 +35,6 @@ def register(published: Publication, results: TokensResults) -> list[str]:
     run, notes = published.run, {role: result.notes for role, result in by_role.items()}
     run.metrics(_metrics(bundle))
     run.figure("trade_off", trade_off(bundle.tasks, bundle.profile))
-    run.figure("rate_map", rate_map(bundle.profile))
     for task in bundle.tasks:
         run.dataset(task.name, task.data, task.name)
     run.document("training", notes)
@@ -48,8 +47,6 @@ def register(published: Publication, results: TokensResults) -> list[str]:
     for name, sweep in swept.items():
         trials = zip(sweep["rates"], sweep["accuracy"], strict=True)
         run.metrics({f"sweep_accuracy.{name}.rate{rate:g}": accuracy for rate, accuracy in trials})
-    if swept:
-        run.figure("sweeps", sweeps(swept))
     for role, result in by_role.items():
         package = partial(_package, TOKENS_PREFIX + role, role, bundle, published.versions, result)
         published.register(TOKENS_PREFIX + role, result.digest, package)
@@ -164,33 +161,4 @@ def trade_off(tasks: Sequence[Task], profile: Profile, batch: int = 32) -> Figur
     axes.legend(loc="lower left", frameon=True)
     axes.grid(alpha=0.3)
     axes.set_title("What each setting earns and what it costs")
-    return figure
-
-
-def rate_map(profile: Profile) -> Figure:
-    """Draw the derived rate-to-gamma rule as a staircase (the paper's Table I, but measured)."""
-    rule = profile.rule
-    figure = Figure(figsize=(7, 3.6), layout="constrained")
-    axes = figure.subplots()
-    last = rule.below[-1] * 1.2 if rule.below else 1.0
-    axes.stairs(rule.gammas, [0.0, *rule.below, last], linewidth=2.5, color="#2a5db0", baseline=None)
-    axes.set(xlabel="arrival rate (requests per second and device)", ylabel="gamma", yticks=sorted(rule.gammas))
-    axes.grid(alpha=0.3)
-    axes.set_title("Which gamma the rate rule picks")
-    return figure
-
-
-def sweeps(swept: Mapping[str, Mapping[str, Any]]) -> Figure:
-    """Draw per task the accuracy of every learning rate's trial, with the plain head's as a dotted line."""
-    figure = Figure(figsize=(7, 3.6), layout="constrained")
-    axes = figure.subplots()
-    for index, (task, sweep) in enumerate(swept.items()):
-        axes.plot(sweep["rates"], sweep["accuracy"], marker="o", linewidth=2, color=f"C{index}", label=task)
-        axes.axhline(sweep["plain"], linestyle=":", color=f"C{index}")
-    rates = sorted({rate for sweep in swept.values() for rate in sweep["rates"]})
-    axes.set(xscale="log", xlabel="learning rate of the prompts (dotted: gamma 0)", title="Trials of the learning rate")
-    axes.set_ylabel("accuracy on the held-out part of the fit split")
-    axes.set_xticks(rates, [f"{rate:g}" for rate in rates])
-    axes.minorticks_off()
-    axes.legend()
     return figure

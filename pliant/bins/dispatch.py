@@ -6,10 +6,6 @@ An instance is a device with the runtime that it holds. The policies, by name (`
 - "published": Arlo's Algorithm 1. It looks at the runtimes that are long enough, in ascending order, at most 6. The
   congestion of a runtime's least loaded instance is outstanding / capacity: below lambda (0.85) that instance is taken,
   otherwise lambda is multiplied by 0.9. If none is taken, it is the least loaded instance of the first runtime.
-- "intra": ILB, the least loaded instance of the shortest runtime that is long enough.
-- "inter": IG, the least congested instance of all runtimes that are long enough.
-- "packing": INFaaS. Of the first runtime with any such instance, the most loaded one that still has capacity for one
-  request more; otherwise the least loaded of the first runtime. It searches all instances of a runtime.
 
 `Instances` has a heap per runtime and skips outdated entries at the top: O(runtimes + log instances) per request.
 """
@@ -19,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heappush
 
-DISPATCHES = ("completion", "published", "intra", "inter", "packing")
+DISPATCHES = ("completion", "published")
 LAMBDA, ALPHA, MAX_SEEN = 0.85, 0.9, 6  # Arlo, Algorithm 1
 
 SAME = 1e-9  # seconds: a smaller change is rounding
@@ -134,18 +130,4 @@ def policy(
                 break
         return fallback
 
-    def intra(first: int, end: int, _now: float) -> int:
-        return next((worker for runtime in range(first, end) if (worker := least(runtime)) >= 0), -1)
-
-    def inter(first: int, end: int, _now: float) -> int:
-        congested = [(outstanding[w] / capacity[r], r, w) for r in range(first, end) if (w := least(r)) >= 0]
-        return min(congested, default=(0.0, 0, -1))[2]
-
-    def fullest(first: int, end: int, now: float) -> int:
-        for runtime in range(first, end):
-            room = [w for w in instances.members[runtime] if outstanding[w] + 1 <= capacity[runtime]]
-            if room:
-                return max(room, key=lambda worker: (outstanding[worker], -worker))
-        return intra(first, end, now)
-
-    return {"completion": completion, "published": published, "intra": intra, "inter": inter, "packing": fullest}[name]
+    return {"completion": completion, "published": published}[name]

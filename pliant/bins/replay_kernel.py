@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-COMPLETION, PUBLISHED, INTRA, INTER, FULLEST = 0, 1, 2, 3, 4
+COMPLETION = 0
 LAMBDA, ALPHA, MAX_SEEN = 0.85, 0.9, 6
 LATE = 1e12
 
@@ -102,26 +102,13 @@ def choose(policy, first, end, now, seconds, capacity, loads):
             ends = max(free_at[w], now) + seconds[r]
             if ends < least:
                 best, least = w, ends
-        elif policy == PUBLISHED:
+        else:
             if out[w] / capacity[r] < lam:
                 return w
             lam *= ALPHA
             seen += 1
             if seen == MAX_SEEN:
                 break
-        elif policy == INTRA:
-            return w
-        elif policy == INTER:
-            if out[w] / capacity[r] < least:
-                best, least = w, out[w] / capacity[r]
-        else:
-            for at in range(size[r]):
-                v = heap[r, at]
-                fits = out[v] + 1 <= capacity[r]
-                if fits and (best < 0 or out[v] > out[best] or (out[v] == out[best] and v < best)):
-                    best = v
-            if best >= 0:
-                return best
     return best if best >= 0 else fallback
 
 

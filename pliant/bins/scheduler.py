@@ -6,7 +6,7 @@ made each period, and swapping a device's runtime is a `Launch` of kind "load" t
 `handle` and takes some milliseconds (see planning/plan.py). With placement "shared" nothing is planned.
 
 No other event costs more than the logarithm of the number of devices (amortised), but for a decision to use one device
-less, and for the dispatch "packing", which searches all devices.
+less.
 """
 
 from __future__ import annotations

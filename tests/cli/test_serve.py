@@ -29,8 +29,8 @@ WORDS: dict[str, Any] = {
 OWN: dict[str, tuple[str, dict[str, Any]]] = {
     "tokens": ("--policy pets --gamma -4 --margin 0.2", {"policy": "pets", "gamma": -4, "margin": 0.2}),
     "bins": (
-        "--workers 3 --least-workers 2 --dispatch intra --pool ray --ray-address auto",
-        {"workers": 3, "least_workers": 2, "dispatch": "intra", "pool": "ray", "ray_address": "auto"},
+        "--workers 3 --least-workers 2 --dispatch published --pool ray --ray-address auto",
+        {"workers": 3, "least_workers": 2, "dispatch": "published", "pool": "ray", "ray_address": "auto"},
     ),
     "cascade": ("--placement own --workers 2 --spare 1", {"placement": "own", "workers": 2, "spare": 1}),
     "packing": (

@@ -68,7 +68,7 @@ FLOWS: Mapping[str, Flow] = {
             ),
         ),
         logged=(
-            ("gate.json", "training.json", "trade_off.png", "rate_map.png"),
+            ("gate.json", "training.json", "trade_off.png"),
             ("task.head_steps", "5"),
             ("test_accuracy.digit.gamma_-5", "images_per_second.gamma_-5", "training_seconds.task-digit"),
         ),

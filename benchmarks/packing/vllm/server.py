@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
-import subprocess
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from pliant.benchmarks.places import ROOT
-from pliant.errors import WorkerError
-from pliant.flows import settings
-from pliant.flows.servers import HOST, free_port
-from pliant.jsonl import open_log
+from pliant.flows import servers, settings
+from pliant.flows.servers import HOST
 
 MODEL = "model"
 """The name by which requests name the served model."""
@@ -26,7 +18,7 @@ PYTHON, WEIGHTS = "PLIANT_VLLM_PYTHON", "PLIANT_SMOLLM2"
 CLASS = "pliant.packing.vllm.PliantScheduler"
 FCFS = "vLLM fcfs"
 PAGE_TOKENS = 32
-READY_SECONDS, STOP_SECONDS = 300.0, 30.0
+READY_SECONDS = 300.0
 _VARIABLES: Mapping[str, str] = {
     "VLLM_TARGET_DEVICE": "cpu",
     "VLLM_CPU_KVCACHE_SPACE": "1",
@@ -130,44 +122,10 @@ def environment(contender: Contender, files: Files) -> dict[str, str]:
 
 @contextmanager
 def serving(engine: Engine, contender: Contender, files: Files) -> Iterator[str]:
-    """Give the address of a ready server. Raises `WorkerError` where it does not start."""
-    port = free_port()
-    words, variables = command(engine, contender, port), environment(contender, files)
-    with open_log(files.log) as log:
-        process = subprocess.Popen(
-            words, env=variables, cwd=files.folder, stdout=log, stderr=log, start_new_session=True
-        )
-    try:
-        url = f"http://{HOST}:{port}"
-        _wait(process, url, files.log)
+    """Give the address of a ready server. Raises `PliantError` where it does not start."""
+    port = servers.free_port()
+    words, variables, url = command(engine, contender, port), environment(contender, files), f"http://{HOST}:{port}"
+    with servers.running(
+        "vLLM's server", words, variables, f"{url}/health", files.log, folder=files.folder, seconds=READY_SECONDS
+    ):
         yield url
-    finally:
-        _stop(process)
-
-
-def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    until = time.monotonic() + READY_SECONDS
-    while not _is_healthy(url):
-        if process.poll() is not None:
-            raise WorkerError(f"vLLM's server ended with status {process.returncode} before it was ready; see {log}")
-        if time.monotonic() > until:
-            raise WorkerError(f"vLLM's server was not ready within {READY_SECONDS:g} s; see {log}")
-        time.sleep(0.2)
-
-
-def _is_healthy(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(f"{url}/health", timeout=2.0) as response:
-            return bool(response.status == 200)
-    except OSError:
-        return False
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    """End the server, and after a while everything of its session, which holds the engine's process, too."""
-    process.terminate()
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(STOP_SECONDS)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()

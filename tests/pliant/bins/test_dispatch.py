@@ -56,25 +56,6 @@ class Plain:
             threshold *= 0.9
         return heads[0] if heads else -1
 
-    def intra(self, first: int, now: float) -> int:
-        heads = [head for runtime in range(first, ENDS[first]) if (head := self.least(runtime)) is not None]
-        return heads[0] if heads else -1
-
-    def inter(self, first: int, now: float) -> int:
-        able = [worker for runtime in range(first, ENDS[first]) for worker in self.of(runtime)]
-        return min(
-            able,
-            key=lambda worker: (self.congestion(worker), self.runtime[worker], self.outstanding[worker], worker),
-            default=-1,
-        )
-
-    def packing(self, first: int, now: float) -> int:
-        for runtime in range(first, ENDS[first]):
-            room = [worker for worker in self.of(runtime) if self.outstanding[worker] + 1 <= CAPACITY[runtime]]
-            if room:
-                return max(room, key=lambda worker: (self.outstanding[worker], -worker))
-        return self.intra(first, now)
-
 
 times = st.integers(0, 12).map(lambda quarter: quarter / 4)
 workers = st.integers(0, WORKERS - 1)
