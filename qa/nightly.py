@@ -45,7 +45,6 @@ def steps(seed: int, minutes: float) -> Mapping[str, Step]:
         "gpu": Step((*PYTEST, "qa/gpu", "qa/test_gpu_kit.py")),
         "flows": Step((*PYTEST, "qa/flows")),
         "tools": Step((*PYTEST, "qa/conformance", "qa/stack", "--deselect", FAULTS)),
-        "trace": Step(("qa.trace",)),
         "attacks": Step((*PYTEST, "-s", "qa/attacks")),
         "conformance": Step(("qa.conformance.run",)),
         "chaos": Step((*PYTEST, "-s", "qa/chaos"), chaos),

@@ -84,7 +84,7 @@ KEPT = [
     ("serving/tokens/service.py", "import bentoml\nfrom pliant.errors import InputError"),
     ("benchmarks/x.py", "import mlflow, bentoml, torch\nfrom pliant.training import data\nfrom pliant.flows import x"),
     ("cli/main.py", "from pliant.serving import driver\nfrom pliant.benchmarks.harness import bench"),
-    ("qa/trace.py", "from tests.fixtures import places\nfrom pliant.flows.tokens import run"),
+    ("qa/worlds.py", "from tests.fixtures import places\nfrom pliant.flows.tokens import run"),
 ]
 
 
