@@ -1,8 +1,7 @@
 """Loads that anybody has, as `pliant simulate --load` names them: arrivals at a rate, or a recorded trace.
 
 `poisson:RATE:SECONDS` and `bursty:RATE:SECONDS` are drawn, `trace:FILE` is read from a csv or parquet file with the column
-`seconds` and those that a system asks for. A parquet file by its name alone holds the requests of each second. Every
-system has a load `reference` of its own besides.
+`seconds` and those that a system asks for. Every system has a load `reference` of its own besides.
 """
 
 from __future__ import annotations
@@ -15,21 +14,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pliant.errors import InputError
-from pliant.workload import Times, markov_modulated, poisson, recorded
+from pliant.workload import Times, markov_modulated, poisson
 
 DRAWN = "reference, poisson:RATE:SECONDS, bursty:RATE:SECONDS"
 TRACE, SECONDS = "trace:", "seconds"
 QUIET, LOUD, STRETCH = 0.5, 1.5, 5.0  # of a bursty load: rates over the mean rate, seconds of a stretch on average
 
 
-def drawn(load: str, most: int, rng: np.random.Generator) -> Times | None:
-    """Return the arrival times of a load that is drawn, in seconds; None for a load of another kind.
+def drawn(load: str, kinds: str, most: int, rng: np.random.Generator) -> Times:
+    """Return the arrival times of a load that is drawn, in seconds.
 
-    Raises `InputError` for numbers that are none, or more than `most` requests.
+    Raises `InputError` for numbers that are none, or more than `most` requests; for a load of another kind with `kinds`,
+    those that there are.
     """
     kind, *numbers = load.split(":")
     if kind not in ("poisson", "bursty"):
-        return None
+        raise InputError("load", load, kinds)
     rate, seconds = rate_and_seconds(load, numbers, most)
     if kind == "poisson":
         return poisson(rate, seconds, rng)
@@ -73,19 +73,6 @@ def trace(load: str, columns: Sequence[str], most: int) -> dict[str, NDArray[np.
         )
     values = {column: numbers[column].to_numpy(float) for column in wanted}
     return values | {SECONDS: values[SECONDS] - values[SECONDS][0]}
-
-
-def counted(load: str, kinds: str, most: int, rng: np.random.Generator) -> Times:
-    """Return arrival times from the requests of each second: the last numeric column of a parquet file."""
-    path = Path(load)
-    numbers = read_table(path, kinds).select_dtypes("number")
-    if numbers.shape[1] == 0:
-        raise InputError("load", path, "a parquet file with a numeric column of requests per second")
-    counts = [float(count) for count in numbers.iloc[:, -1]]
-    if not all(count >= 0 for count in counts) or not 0 < sum(counts) <= most:
-        limit = f"a parquet file of counts, none missing, each at least 0, of 1 to {most:,} requests"
-        raise InputError("load", path, limit)
-    return recorded(counts, 1.0, rng)
 
 
 def read_table(path: Path, kinds: str) -> Any:

@@ -84,10 +84,10 @@ def policy(parser: ArgumentParser, policies: Mapping[str, str], default: str | N
     parser.add_argument("--policy", choices=tuple(policies), default=default, help=text)
 
 
-def load(parser: ArgumentParser, columns: str, more: str = "") -> None:
-    """Add `--load` and `--seed`. `columns`: of a recorded trace; `more`: kinds of load that this system has besides."""
+def load(parser: ArgumentParser, columns: str) -> None:
+    """Add `--load` and `--seed`. `columns`: of a recorded trace."""
     trace = f"trace:FILE (csv or parquet with the columns {columns})"
-    kinds = f"reference, poisson:RATE:SECONDS, bursty:RATE:SECONDS or {trace}{more} (default: reference)"
+    kinds = f"reference, poisson:RATE:SECONDS, bursty:RATE:SECONDS or {trace} (default: reference)"
     parser.add_argument("--load", default="reference", help=kinds)
     text = "equal seeds draw equal loads (default: 0)"
     parser.add_argument("--seed", type=int, default=0, metavar="N", help=text)

@@ -69,16 +69,6 @@ def markov_modulated(
     return segments, piecewise(segments, rng)
 
 
-def recorded(counts: Sequence[float], interval: float, rng: np.random.Generator) -> Times:
-    """Return arrivals from recorded counts for each `interval` seconds, uniform inside each interval.
-
-    Scaled counts need not be whole: the fraction is the probability of one more.
-    """
-    whole = [int(n) + (int(rng.random() < n % 1) if n % 1 else 0) for n in counts]
-    arrivals = [i * interval + np.sort(rng.uniform(0, interval, n)) for i, n in enumerate(whole)]
-    return np.concatenate(arrivals) if arrivals else np.empty(0)
-
-
 def requests(times: Times, kinds: Sequence[RequestKind], rng: np.random.Generator) -> list[Request]:
     """Return requests at these times, numbered from 0, of kinds that are drawn uniformly."""
     drawn = rng.integers(len(kinds), size=len(times))

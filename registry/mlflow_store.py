@@ -15,7 +15,7 @@ import logging
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -237,19 +237,18 @@ class MlflowRegistry:
         run: Run | None = None,
         about: str = "",
         kept: Mapping[str, str] = NOTHING,
-        without: Collection[str] = (),
     ) -> RegistryRelease:
         """Release these versions with all others of their system, and return the release that is served from now on.
 
         All or nothing, by one write; then the models' own aliases follow, in the order of `changes`. A release that
         somebody else commits meanwhile is built upon, never mixed with this one. `about` is for people, in Markdown;
-        `kept`: the configurations that made the changes, where they are known; `without`: models left out from now on.
+        `kept`: the configurations that made the changes, where they are known
         Raises `RegistryError`; then the former release is served, or, if only aliases are behind, this one.
         """
-        (system,) = {str(system_of(name)) for name in (*changes, *without)}
+        (system,) = {str(system_of(name)) for name in changes}
         with self.asking(f"{system} could not be released") as client, self.locked(system) as check:
             present = self.release(system)
-            wanted = replace(self.successor(system, present, changes, run, kept, without), since=now_text())
+            wanted = replace(self.successor(system, present, changes, run, kept), since=now_text())
             if present is None or wanted.versions != present.versions:
                 present = self._write(replace(wanted, about=about or of_release("", {}, wanted.former)), present, check)
             elif wanted.configurations != present.configurations:
@@ -338,13 +337,12 @@ class MlflowRegistry:
         changes: Mapping[str, int],
         run: Run | None,
         kept: Mapping[str, str],
-        without: Collection[str] = (),
     ) -> RegistryRelease:
         """Return the release that follows `present`, checked to have all its versions, signed. It has no number yet."""
         versions = dict(self.aliases(models_of(system)) if present is None else present.versions)
         digests: dict[str, str] = {}
         for name, number in list((versions | dict(changes)).items()):
-            version = None if name in without else find_version(self.connect(), name, number)
+            version = find_version(self.connect(), name, number)
             if version is not None:
                 published = published_of(version)
                 self.check_signed(published)

@@ -28,7 +28,7 @@ def simulate(parser: ArgumentParser) -> None:
     from pliant.bins.dispatch import DISPATCHES
     from pliant.bins.policies import POLICIES
 
-    options.load(parser, "seconds, length", "; or a parquet file of requests each second")
+    options.load(parser, "seconds, length")
     options.simulated_workers(parser)
     options.policy(parser, POLICIES, "default")
     text = "how a device is chosen for a request where each holds a single runtime (default: completion)"

@@ -36,7 +36,7 @@ from pliant.workload import ReferenceConfig
 MOST_REQUESTS = 200_000
 MOST_REFERENCE = 50_000
 SHARES = sum(ReferenceConfig().quiet) + sum(ReferenceConfig().loud)
-KINDS = f"{loads.DRAWN}, trace:FILE or a parquet file (requests each second)"
+KINDS = f"{loads.DRAWN} or trace:FILE"
 HEADINGS = ("", "requests", "in time", "mean ms", "p50 ms", "p98 ms", "p99 ms", "texts", "ran as", "dropped")
 DEFAULT = Config().dispatch
 
@@ -151,8 +151,7 @@ def requests_of(load: str, bins: Sequence[Bins], workers: int, seed: int) -> lis
         if trace["length"].min() < 1:
             raise InputError("load", load, "lengths of at least 1 token")
         return _drawn(trace[loads.SECONDS], trace["length"].astype(np.int64), bins, rng)
-    drawn = loads.drawn(load, MOST_REQUESTS, rng)
-    return _drawn(loads.counted(load, KINDS, MOST_REQUESTS, rng) if drawn is None else drawn, None, bins, rng)
+    return _drawn(loads.drawn(load, KINDS, MOST_REQUESTS, rng), None, bins, rng)
 
 
 def _drawn(

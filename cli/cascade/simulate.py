@@ -27,7 +27,7 @@ from pliant.cascade.simulated import (
     walks,
 )
 from pliant.cli import loads
-from pliant.errors import InputError, RegistryError
+from pliant.errors import RegistryError
 from pliant.flows import settings
 from pliant.flows.cascade.champions import outputs_on_test
 from pliant.flows.champions import load_champions
@@ -85,10 +85,10 @@ def _load(load: str, cascade: Cascade, outputs: Outputs, throughput: float, seed
         config = ReferenceConfig(seconds=min(ReferenceConfig().seconds, longest))
         return reference_load({cascade.task: [int(n) for n in lengths]}, throughput, seed, config)
     rng = np.random.default_rng(seed)
-    drawn = loads.drawn(load, MOST_REQUESTS, rng)
-    if drawn is None and not load.startswith(loads.TRACE):
-        raise InputError("load", load, KINDS)
-    times = loads.trace(load, (), MOST_REQUESTS)[loads.SECONDS] if drawn is None else drawn
+    if load.startswith(loads.TRACE):
+        times = loads.trace(load, (), MOST_REQUESTS)[loads.SECONDS]
+    else:
+        times = loads.drawn(load, KINDS, MOST_REQUESTS, rng)
     rows = [int(row) for row in rng.integers(len(lengths), size=len(times))]
     requests = tuple(
         Request(number, float(at), float(at) + DEADLINE, cascade.task, 1.0, int(lengths[row]))

@@ -84,13 +84,12 @@ def requests_of(load: str, packing: Packing, context: int, seed: int) -> Load:
     if load == "reference":
         return Load(reference_load(packing, context, capacity(packing), seed, ReferenceConfig()).prompts)
     rng = np.random.default_rng(seed)
-    drawn = loads.drawn(load, MOST_REQUESTS, rng)
-    if drawn is not None:  # each is one of those observed
+    if not load.startswith(loads.TRACE):  # each is one of those observed
+        kinds = f"{loads.DRAWN} or trace:FILE, with the columns seconds, {', '.join(COLUMNS)}"
+        drawn = loads.drawn(load, kinds, MOST_REQUESTS, rng)
         rows = rng.integers(len(packing.output_tokens), size=len(drawn))
         lengths = packing.prompt_tokens[rows], packing.output_tokens[rows]
         return _fitting(packing, context, drawn, lengths, packing.forecasts[rows], packing.buckets[rows])
-    if not load.startswith(loads.TRACE):
-        raise InputError("load", load, f"{loads.DRAWN} or trace:FILE, with the columns seconds, {', '.join(COLUMNS)}")
     trace = loads.trace(load, COLUMNS, MOST_REQUESTS)  # each with the median of the observed forecasts
     prompt, output = (trace[name].astype(np.int64) for name in COLUMNS)
     if min(prompt.min(), output.min()) < 1:

@@ -24,7 +24,7 @@ def train(parser: ArgumentParser) -> None:
 def simulate(parser: ArgumentParser) -> None:
     from pliant.tokens.policies import POLICIES
 
-    options.load(parser, "seconds", "; or a parquet file of requests each second")
+    options.load(parser, "seconds")
     options.simulated_workers(parser)
     options.policy(parser, POLICIES, "default")
     text = "setting to keep to: tokens added to each image (below 0: merged), or the number of an operating point"

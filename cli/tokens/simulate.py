@@ -24,7 +24,7 @@ from pliant.tokens.scheduler import knowledge as tokens_knowledge
 from pliant.tokens.simulated import ReferenceConfig, SimulatedDevice, kinds, reference_load
 
 MOST_REQUESTS = 10_000_000
-KINDS = f"{loads.DRAWN}, trace:FILE or a parquet file (requests each second)"
+KINDS = f"{loads.DRAWN} or trace:FILE"
 
 
 def run(args: Namespace) -> None:
@@ -61,8 +61,7 @@ def requests_of(load: str, bundle: Bundle, workers: int, seed: int) -> list[Requ
     if load.startswith(loads.TRACE):
         times = loads.trace(load, (), MOST_REQUESTS)[loads.SECONDS]
     else:
-        drawn = loads.drawn(load, MOST_REQUESTS, rng)
-        times = loads.counted(load, KINDS, MOST_REQUESTS, rng) if drawn is None else drawn
+        times = loads.drawn(load, KINDS, MOST_REQUESTS, rng)
     return workload.requests(times, kinds(names, ReferenceConfig()), rng)
 
 

@@ -16,7 +16,7 @@ RNG = np.random.default_rng
 @pytest.mark.parametrize("kind", ["poisson", "bursty"])
 def test_numbers_that_are_none_are_refused(kind, numbers):
     with pytest.raises(InputError, match=f"{kind}:RATE:SECONDS"):
-        loads.drawn(f"{kind}:{numbers}", 1000, RNG(0))
+        loads.drawn(f"{kind}:{numbers}", "", 1000, RNG(0))
 
 
 @pytest.mark.parametrize(
@@ -39,14 +39,3 @@ def test_a_trace_that_cannot_be_used_is_refused(tmp_path, table, sentence):
 def test_a_file_that_is_not_there_is_answered_with_what_there_is(tmp_path):
     with pytest.raises(InputError, match=r"absent.csv, but must be trace:FILE, a csv or parquet file"):
         loads.trace(f"trace:{tmp_path / 'absent.csv'}", (), 3)
-
-
-@pytest.mark.parametrize(
-    ("column", "match"),
-    [(["a", "b"], "numeric column"), ([1.0, -1.0], "at least 0"), ([1.0, None], "at least 0"), ([0, 0], "1 to")],
-)
-def test_a_recorded_load_holds_counts(tmp_path, column, match):
-    path = tmp_path / "trace.parquet"
-    pandas.DataFrame({"count": column}).to_parquet(path)
-    with pytest.raises(InputError, match=match):
-        loads.counted(str(path), "", 10, RNG(0))

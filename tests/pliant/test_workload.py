@@ -13,7 +13,7 @@ import pytest
 from pliant.bins import simulated as bins
 from pliant.cascade import simulated as cascade
 from pliant.tokens import simulated as tokens
-from pliant.workload import RequestKind, Segment, markov_modulated, piecewise, poisson, recorded, requests, segment_of
+from pliant.workload import RequestKind, Segment, markov_modulated, piecewise, poisson, requests, segment_of
 from pliant.worlds import Course, World
 
 
@@ -47,12 +47,6 @@ def test_a_markov_load_fills_its_time_and_never_stays_in_a_state_when_it_jumps()
     assert {s.rate for s in segments} == {5, 50, 500}
     assert np.mean([s.seconds for s in segments]) == pytest.approx(2.0, rel=0.3)
     assert len(times) == pytest.approx(sum(s.rate * s.seconds for s in segments), rel=0.05)
-
-
-def test_scaled_counts_keep_their_total():
-    """Once they were cut to whole numbers, and a trace scaled to 0.9 requests an interval was empty."""
-    assert len(recorded([0.9] * 10_000, 1.0, rng())) == pytest.approx(9000, rel=0.02)
-    assert len(recorded([2.0] * 10, 1.0, rng())) == 20
 
 
 def test_requests_carry_their_kinds_deadline_and_utility():

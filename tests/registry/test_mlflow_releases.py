@@ -76,12 +76,6 @@ def test_a_release_keeps_the_configuration_that_made_each_task_also_where_nothin
     assert registry.release("bins", proposed.number).configurations == {A: '{"a": 3}'}
 
 
-def test_models_can_be_left_out_from_now_on(registry, client):
-    registry.commit({A: 2})
-    assert registry.commit({}, without=[B]).versions == {A: 2}
-    assert client.aliases[B] == {"champion": "1"}, "its own alias stays"
-
-
 def test_what_another_publisher_released_meanwhile_is_not_overwritten(registry, client):
     registry.commit({A: 2})
 
