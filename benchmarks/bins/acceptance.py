@@ -19,7 +19,7 @@ import torch
 from pliant.benchmarks.results import Add, Target
 from pliant.benchmarks.runs import medians_in_turns
 from pliant.bins.artifact import Encoder, Shape
-from pliant.bins.runtimes.compile import compile_shapes
+from pliant.bins.runtimes.compile import compile_encoder
 from pliant.bins.runtimes.model import module
 from pliant.bins.runtimes.runtime import BinsRuntime
 from pliant.errors import PliantError
@@ -38,8 +38,8 @@ class Config:
     rounds: int = 30
 
 
-ENGINES: Mapping[str, tuple[str, ...]] = {"cuda": ("graphs", "eager"), "cpu": ("onnx", "eager", "aot")}
-"""By type of device, in this order: first the one that is served there, whose figure is a target; what compiles, last."""
+ENGINES: Mapping[str, tuple[str, ...]] = {"cuda": ("graphs", "eager"), "cpu": ("onnx", "eager")}
+"""By type of device, in this order: first the one that is served there, whose figure is a target."""
 FULL = Config({"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072})
 TINY = Config(
     {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}, (8, 64), rounds=5
@@ -62,7 +62,7 @@ def measure(device: str, tiny: bool, add: Add) -> None:
         try:
             shapes = [Shape(length, 1) for length in config.lengths]
             with TemporaryDirectory(prefix="pliant-bins-") as folder:
-                files = compile_shapes(encoder, shapes, engine, Path(folder), device)
+                files = compile_encoder(encoder, engine, Path(folder), device)
                 runtime = BinsRuntime(encoder, shapes, engine, Path(folder), files, device, torch.get_num_threads())
                 # All bins in turns, one text a call with a token of padding.
                 texts = [(np.ones(n - 1, np.int32), np.zeros(n - 1, np.int8)) for n in config.lengths]

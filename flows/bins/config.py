@@ -116,7 +116,7 @@ class EngineConfig:
     """`engine` auto: each of `tried` is compiled and measured alone at a few lengths, and the fastest is taken."""
 
     engine: Annotated[str, OneOf((AUTO, *ENGINES))] = AUTO
-    # default: onnx and eager on a CPU, graphs on a GPU; aot needs a compiler, and a CPU
+    # default: onnx and eager on a CPU, graphs on a GPU
     tried: tuple[Annotated[str, OneOf(ENGINES)], ...] = ()
     lengths: tuple[int, ...] = (32, 128, 384)
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from pliant.bins.artifact import Bins, Encoder, Shape
 from pliant.bins.runtimes.cache import versions
-from pliant.bins.runtimes.compile import compile_shapes
+from pliant.bins.runtimes.compile import compile_encoder
 from pliant.bins.runtimes.runtime import BinsRuntime
 from pliant.errors import ArtifactError, InputError, PliantError
 from pliant.flows.arithmetic import chosen
@@ -79,11 +79,8 @@ def measure(
     """
     trials, untried, compiled = _try_all(config, encoder, folder, share(progress, 0, 60), half)
     (engine, precision), reason = _fastest(config, trials, half)
-    files = compiled[engine, precision] if engine != "aot" else None  # its packages are of one shape each
-    lengths = config.latency.within(encoder.max_length)
-    if engine != "aot":
-        lengths = plan.candidates(config.edges.step, encoder.max_length)
-    latency = replace(config.latency, lengths=lengths, batches=(1,))
+    files = compiled[engine, precision]
+    latency = replace(config.latency, lengths=plan.candidates(config.edges.step, encoder.max_length), batches=(1,))
     measured = _profile(config, encoder, (engine, precision), folder, latency, files, share(progress, 60, 100))
     compared = {trial_name(trial): seconds for trial, seconds in trials.items()}
     return Latencies(
@@ -93,7 +90,7 @@ def measure(
         untried=untried,
         static=tuple(measured.static[Shape(length, 1)] for length in measured.dynamic.settings),
         dynamic=measured.dynamic,
-        files=dict(measured.files),
+        files=dict(files),
         fallbacks=measured.fallbacks,
         precision=precision,
         arithmetic=reason,
@@ -151,11 +148,7 @@ def _try(
 ) -> tuple[float, Files]:
     engine, precision = trial
     latency = replace(config.latency, lengths=config.engine.lengths, batches=(1,))
-    shapes = [Shape(length, 1) for length in latency.within(encoder.max_length)]
-    shapes.append(Shape(encoder.max_length, 1, True))
-    files: Files = {}
-    if engine != "aot" or compared:
-        files = compile_shapes(encoder, shapes, engine, folder, config.device, share(progress, 0, 80), precision)
+    files = compile_encoder(encoder, engine, folder, config.device, share(progress, 0, 80), precision)
     if not compared:
         return 0.0, files
     measured = _profile(config, encoder, trial, folder, latency, files, share(progress, 80, 100))
@@ -171,14 +164,12 @@ def _profile(
     trial: Trial,
     folder: Path,
     latency: LatencyConfig,
-    files: Files | None,
+    files: Files,
     progress: Progress,
 ) -> Measured:
     (engine, precision), device = trial, config.device
     try:
-        return profile(
-            encoder, engine, folder, latency, device, config.threads, progress, files=files, precision=precision
-        )
+        return profile(encoder, engine, folder, files, latency, device, config.threads, progress, precision=precision)
     except RuntimeError as error:  # of torch, which raises it for whatever a device refuses
         name = trial_name(trial)
         raise ArtifactError(f"{encoder.name} does not run with the engine {name}: {reason_of(error)}") from error
@@ -197,10 +188,9 @@ def finish(
     """Return the bins, and as plain values how they were chosen (flows/bins/publish.py: `choice_of`, `weighed_of`)."""
     static_N = plan.interpolated(measured.alone(), len(requests_N) - 1)
     choice = plan.choose(requests_N, static_N, measured.dynamic, config.edges)
-    files = measured.files if measured.engine != "aot" else None
     latency = replace(config.latency, lengths=_lengths(choice.edges, config), batches=config.edges.batches)
     trial = measured.engine, measured.precision
-    again = _profile(config, encoder, trial, folder, latency, files, share(progress, 0, 90))
+    again = _profile(config, encoder, trial, folder, latency, measured.files, share(progress, 0, 90))
     static = {shape: seconds for shape, seconds in again.static.items() if shape.length in choice.edges}
     staircase = static_N, measured.dynamic
     weighed = plan.weigh(static, again.dynamic, requests_N, config.edges.margin, staircase)
@@ -216,9 +206,9 @@ def finish(
         seconds=tuple(again.static[shape] for shape in shapes[:-1]),
         dynamic=again.dynamic,
         lengths=requests_N,
-        load_seconds=_load_seconds(config, encoder, shapes, trial, folder, again.files),
+        load_seconds=_load_seconds(config, encoder, shapes, trial, folder, measured.files),
         placement=config.placement,
-        files=dict(again.files),
+        files=dict(measured.files),
         versions=versions(measured.engine),
         precision=measured.precision,
         unpooled=encoder.head == "embedding",

@@ -320,7 +320,7 @@ LATENCIES = Stage(
         "arithmetic": asdict(config.arithmetic),
         "data": stream.data.fingerprint if stream.data else None,
         "device": configured_class(config),
-        "versions": {engine: pliant.bins.runtimes.cache.versions(engine) for engine in ("onnx", "aot")},
+        "versions": pliant.bins.runtimes.cache.versions("onnx"),
         "cores": os.cpu_count(),
     },
     "bins/latencies-{stream.name}",

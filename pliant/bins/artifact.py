@@ -16,9 +16,9 @@ from pliant.errors import InputError
 from pliant.latency import LatencyTable
 
 HEADS = ("classification", "embedding")
-ENGINES = ("onnx", "aot", "graphs", "eager")
-ENGINES_ON = {"cpu": ("onnx", "aot", "eager"), "cuda": ("graphs", "eager")}
-"""By type of device. AOTInductor's packages ended the process that opened them on an H100 (torch 2.11)."""
+ENGINES = ("onnx", "graphs", "eager")
+ENGINES_ON = {"cpu": ("onnx", "eager"), "cuda": ("graphs", "eager")}
+"""By type of device."""
 PLACEMENTS = ("shared", "single")
 
 

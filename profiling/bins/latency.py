@@ -14,14 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pliant.bins.artifact import Encoder, Shape
-from pliant.bins.runtimes.compile import compile_shapes
 from pliant.bins.runtimes.padding import Payload
 from pliant.bins.runtimes.runtime import BinsRuntime
 from pliant.errors import InputError
 from pliant.latency import LatencyTable
 from pliant.precision import FLOAT32
 from pliant.profiling.timer import check_ascending, monotonic
-from pliant.progress import Progress, share, silent
+from pliant.progress import Progress, silent
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,6 @@ class Measured:
 
     static: Mapping[Shape, float]
     dynamic: LatencyTable
-    files: Mapping[str, str]  # compiled for all of these shapes and the dynamic one (pliant/bins/runtimes/compile.py)
     fallbacks: tuple[str, ...] = ()  # what ran otherwise than the engine says, as that has failed: a sentence each
 
 
@@ -64,24 +62,18 @@ def profile(
     encoder: Encoder,
     engine: str,
     folder: Path,
+    files: Mapping[str, str],
     config: LatencyConfig = LatencyConfig(),
     device: str = "cpu",
     threads: int = 1,
     progress: Progress = silent,
     clock: Callable[[], float] = time.perf_counter,
-    files: Mapping[str, str] | None = None,
     precision: str = FLOAT32,
 ) -> Measured:
-    """Compile every candidate into `folder` and measure `BinsRuntime.run` of each. Raises what compiling raises.
-
-    `files`: compiled before for all of these shapes, so that nothing is compiled now.
-    """
+    """Measure `BinsRuntime.run` of every candidate, by the compiled `files` in `folder`, where the engine has any."""
     lengths = config.within(encoder.max_length)
     static = [Shape(length, batch) for length in lengths for batch in config.batches]
     shapes = (*static, Shape(lengths[-1], config.batches[-1], dynamic=True))
-    if files is None:
-        files = compile_shapes(encoder, shapes, engine, folder, device, share(progress, 0, 50), precision)
-        progress = share(progress, 50, 100)
     runtime = BinsRuntime(encoder, shapes, engine, folder, files, device, threads, precision=precision)
     calls = [
         *(_call(runtime, number, shape, full=False) for number, shape in enumerate(static)),
@@ -91,7 +83,7 @@ def profile(
     static_LB, dynamic_LB = map(monotonic, medians.reshape(2, len(lengths), len(config.batches)))
     rows = tuple(tuple(float(s) for s in row) for row in dynamic_LB)
     seconds = {shape: float(s) for shape, s in zip(static, static_LB.ravel(), strict=True)}
-    return Measured(seconds, LatencyTable(lengths, config.batches, rows), files, runtime.fallbacks)
+    return Measured(seconds, LatencyTable(lengths, config.batches, rows), runtime.fallbacks)
 
 
 def in_turns(

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import torch
 
-from pliant.bins.artifact import Shape
-from pliant.bins.runtimes.compile import compile_shapes
+from pliant.bins.runtimes.compile import compile_encoder
 from pliant.profiling.tokens.accuracy import profile
 from pliant.training import data
 from pliant.training.bins.encoder import load
@@ -40,4 +39,4 @@ def test_pretraining_makes_a_task_easier():
 def test_an_encoder_without_sdpa_is_compiled(tmp_path):
     write(tmp_path / "model", "deberta-v2", False)
     encoder = load(f"path:{tmp_path / 'model'}", "tiny")
-    compile_shapes(encoder, [Shape(16, 2)], "onnx", tmp_path / "runtimes")
+    compile_encoder(encoder, "onnx", tmp_path / "runtimes")

@@ -34,9 +34,8 @@ def build(spec: BinsBuild) -> BinsModel:
 
 
 def _runtime(stream: StreamBuild, spec: BinsBuild) -> BinsRuntime:
-    encoder, precision = codec.load(Encoder, stream.folder, stream.digest), stream.precision
-    if stream.engine != "aot":  # whose packages are of one precision
-        precision = usable_precision(precision, spec.plan.device, encoder.name)
+    encoder = codec.load(Encoder, stream.folder, stream.digest)
+    precision = usable_precision(stream.precision, spec.plan.device, encoder.name)
     return BinsRuntime(
         encoder,
         stream.shapes,

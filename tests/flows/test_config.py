@@ -202,7 +202,7 @@ def test_columns_and_a_tasks_own_levels_are_tables():
 
 def test_an_engine_that_does_not_run_on_the_device_is_refused_before_anything_is_trained(monkeypatch):
     monkeypatch.setattr("pliant.flows.config.resolve_device", lambda name: name)  # as where there is a GPU
-    for device, engine in (("cpu", "graphs"), ("cuda:0", "aot")):
+    for device, engine in (("cpu", "graphs"), ("cuda:0", "onnx")):
         with pytest.raises(InputError, match=f"engine is {engine}, but must be"):
             bins(overrides={"device": device, "engine": {"engine": engine}})
     assert bins(overrides={"device": "cuda:0", "engine": {"engine": "graphs"}}).engine.engine == "graphs"

@@ -23,7 +23,6 @@ PARTIAL = ".partial-"
 ABANDONED = 86_400.0  # seconds after which a partial folder belongs to no running process
 PACKAGES: Mapping[str, tuple[str, ...]] = {
     "onnx": ("onnxruntime", "torch", "transformers"),
-    "aot": ("torch", "transformers"),
     "graphs": ("torch", "transformers"),
     "eager": ("torch", "transformers"),
 }

@@ -1,13 +1,12 @@
-"""Compiles an encoder for an engine into the cache: one ONNX file for all shapes, or an AOTInductor package for each.
+"""Compiles an encoder for an engine into the cache: one ONNX file for all shapes.
 
-This takes seconds to minutes; loading the result takes no compiling. Engines that compile nothing ahead have no files.
+This takes seconds; loading the result takes no compiling. Engines that compile nothing ahead have no files.
 """
 
 from __future__ import annotations
 
 import tempfile
 import warnings
-from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,13 +15,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pliant import fallbacks
 from pliant.bins.artifact import ENGINES, Encoder, Shape, check_device
 from pliant.bins.runtimes.cache import store
 from pliant.bins.runtimes.graphs import EagerEngine
 from pliant.bins.runtimes.model import HeadedEncoder, WithTokens, load_model
-from pliant.bins.runtimes.padding import OUTPUT, TOKENS, padded, size_text
-from pliant.errors import ArtifactError, InputError, PliantError
+from pliant.bins.runtimes.padding import OUTPUT, TOKENS, padded
+from pliant.errors import ArtifactError, InputError
 from pliant.precision import FLOAT32, convert, dtype_of
 from pliant.progress import Progress, share, silent
 
@@ -35,20 +33,18 @@ the second pair, which halves the time to compile it.
 """
 ROTARY = "rotary_emb"  # the name of that part in transformers
 TOLERANCE = 1e-3  # share of the largest output
-AOT_OPTIONS = {"aot_inductor.package_constants_in_so": False, "cpp.dynamic_threads": True}
 EXAMPLE = (2, 16)  # texts x tokens with which a model of free sizes is traced: neither size is a special case
 
 
-def compile_shapes(
+def compile_encoder(
     encoder: Encoder,
-    shapes: Sequence[Shape],
     engine: str,
     folder: Path,
     device: str = "cpu",
     progress: Progress = silent,
     precision: str = FLOAT32,
 ) -> dict[str, str]:
-    """Compile into `folder` what the engine needs for these shapes, all of it or nothing.
+    """Compile into `folder` what the engine needs for all shapes, all of it or nothing.
 
     Returns file -> SHA-256, relative to `folder`; empty for engines without files. Raises `InputError` for an engine
     that cannot compile for the device, `ArtifactError` where compiling fails or the files cannot be written (a full
@@ -57,40 +53,17 @@ def compile_shapes(
     if engine not in ENGINES:
         raise InputError("engine", engine, f"one of {ENGINES}")
     check_device(engine, device)
-    if engine in ("eager", "graphs"):
+    if engine != "onnx":
         return {}
     check_engine(engine, precision)
     model = convert(load_model(encoder), dtype_of(precision, device)).to(device)
-    if engine == "onnx":
-        return store(
-            folder, engine, lambda target: _guarded(encoder, engine, lambda: _onnx(encoder, model, target, progress))
-        )
-    return store(
-        folder, engine, lambda target: _guarded(encoder, engine, lambda: _aot(model, shapes, target, progress))
-    )
+    return store(folder, engine, lambda target: _onnx(encoder, model, target, progress))
 
 
 def check_engine(engine: str, precision: str) -> None:
     """Raise `InputError` for an engine that does not compute in this precision."""
     if engine == "onnx" and precision != FLOAT32:
         raise InputError("precision", precision, "float32 with the engine onnx")
-
-
-def package(shape: Shape) -> str:
-    """Return the file name of a shape's AOTInductor package."""
-    return f"{'dynamic' if shape.dynamic else f'{shape.length}x{shape.batch}'}.pt2"
-
-
-def _guarded(encoder: Encoder, engine: str, work: Callable[[], None]) -> None:
-    """Run `work`; turn whatever the compiler raises into an `ArtifactError` of one sentence."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # compilers address those who write models
-            work()
-    except (PliantError, OSError):
-        raise
-    except Exception as error:
-        raise ArtifactError(f"{encoder.name} could not be compiled for {engine}: {_reason(error)}") from error
 
 
 def _reason(error: Exception) -> str:
@@ -102,7 +75,9 @@ def _onnx(encoder: Encoder, model: HeadedEncoder, target: Path, progress: Progre
     defect, exports = "", EXPORTS[1:] if any(name.endswith(ROTARY) for name, _ in model.named_modules()) else EXPORTS
     for number, (opset, attention) in enumerate(exports):
         part = share(progress, 100 * number // len(exports), 100 * (number + 1) // len(exports))
-        defect = _attempt(model, opset, attention, target, part)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the exporter addresses those who write models
+            defect = _attempt(model, opset, attention, target, part)
         if not defect:
             progress(100, 100)
             return
@@ -159,31 +134,6 @@ def _difference(model: HeadedEncoder, target: Path) -> str:
         pairs.append((onnx.open_tokens(shape)(batch)[valid_BN], eager.open_tokens(shape)(batch)[valid_BN]))
     off = max(float(np.abs(output - expected).max() / np.abs(expected).max()) for output, expected in pairs)
     return "" if off <= TOLERANCE else f"outputs differ from the model's by {off:.1%}"
-
-
-def _aot(model: HeadedEncoder, shapes: Sequence[Shape], target: Path, progress: Progress) -> None:
-    """Write a package per shape, without weights, which all share; the number of threads is set when it runs.
-
-    A shape that cannot be compiled is left to plain torch (`AotEngine`); where none can, the last error is raised.
-    """
-    failed: list[Exception] = []
-    for done, shape in enumerate(shapes):
-        try:
-            example = _example(model, *(_free(model) if shape.dynamic else (shape.batch, shape.length)))
-            free = ({0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO},) * len(example) if shape.dynamic else None
-            with torch.no_grad():
-                program = torch.export.export(model, example, dynamic_shapes=free)
-            path = str(target / package(shape))
-            torch._inductor.aoti_compile_and_package(program, package_path=path, inductor_configs=AOT_OPTIONS)
-        except OSError:  # the disk is at fault, and would be at every shape
-            raise
-        except Exception as error:  # the compiler raises many kinds
-            (target / package(shape)).unlink(missing_ok=True)
-            failed.append(error)
-            if len(failed) == len(shapes):
-                raise
-            fallbacks.note("package", f"{size_text(shape)} could not be compiled for aot: {_reason(error)}")
-        progress(done + 1, len(shapes))
 
 
 def _free(model: HeadedEncoder) -> tuple[int, int]:

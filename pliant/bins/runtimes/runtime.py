@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 from pliant import fallbacks
 from pliant.bins.artifact import ENGINES, PLACEMENTS, Encoder, Shape, check_device
 from pliant.bins.runtimes.cache import check_versions, verify
-from pliant.bins.runtimes.compile import check_engine, package
-from pliant.bins.runtimes.graphs import Call, EagerEngine, GraphsEngine, Note, called_within, to_host
-from pliant.bins.runtimes.model import HeadedEncoder, describe, load_model
-from pliant.bins.runtimes.padding import Batch, Payload, check, padded, size_text
+from pliant.bins.runtimes.compile import check_engine
+from pliant.bins.runtimes.graphs import Call, EagerEngine, GraphsEngine, Note, called_within
+from pliant.bins.runtimes.model import describe, load_model
+from pliant.bins.runtimes.padding import Payload, check, padded, size_text
 from pliant.device import threads
-from pliant.errors import ArtifactError, InputError
-from pliant.models.execution import CudaCapture, Pieces, reason_of
+from pliant.errors import InputError
+from pliant.models.execution import CudaCapture, Pieces
 from pliant.precision import FLOAT32, convert, dtype_of
 
 __all__ = ["BinsRuntime", "Payload", "Run"]
@@ -41,7 +41,7 @@ class Run:
 
 
 class Engine(Protocol):
-    """What runs shapes: ONNX Runtime, AOTInductor, CUDA graphs or plain torch."""
+    """What runs shapes: ONNX Runtime, CUDA graphs or plain torch."""
 
     def open(self, shape: Shape) -> Call:
         """Load the runtime of a shape: it takes arrays of exactly that shape (a dynamic one: up to it), returns [B, K]."""
@@ -57,7 +57,7 @@ Outputs = Callable[[Shape, Call, Sequence[Payload]], list[NDArray[np.float32]]]
 class BinsRuntime:
     """An encoder's runtimes on one device, by their index in `shapes`. Threads may call `run` at the same time.
 
-    `folder` and `files` (name -> SHA-256): what `compile_shapes` wrote, for engines that have files; all are verified
+    `folder` and `files` (name -> SHA-256): what `compile_encoder` wrote, for engines that have files; all are verified
     before any is loaded. `placement`: "shared" loads all shapes, "single" those of one length at a time (`load`).
     `precision`: of the weights, which are converted once; outputs are float32.
 
@@ -176,50 +176,6 @@ class BinsRuntime:
         return {n: self._engine.open(self.shapes[n]) for n in sorted(settings, key=lambda n: -size[n])}
 
 
-class AotEngine:
-    """AOTInductor packages of a verified folder, which share the weights of `model`. No other than `packages` is loaded."""
-
-    def __init__(
-        self, model: HeadedEncoder, folder: Path, packages: Collection[str], note: Note = fallbacks.note
-    ) -> None:
-        self._model, self._inputs, self._folder, self._note = model, model.inputs, folder, note
-        self._packages = packages
-        self._device = next(model.parameters()).device
-        self._weights = dict(model.named_parameters()) | dict(model.named_buffers())
-
-    def open(self, shape: Shape) -> Call:
-        """Load the package of a shape. Where that fails, or compiling it did, the shape runs in plain torch and is noted.
-
-        Raises `ArtifactError` where the encoder lacks a weight that it wants.
-        """
-        if package(shape) not in self._packages:
-            return self._plain(shape, "it could not be compiled")
-        index = -1 if self._device.index is None else self._device.index  # -1: the present device
-        try:
-            loaded = torch._inductor.aoti_load_package(str(self._folder / package(shape)), device_index=index)
-        except RuntimeError as error:
-            return self._plain(shape, f"its package cannot be loaded ({reason_of(error)})")
-        names = loaded.get_constant_fqns()
-        if lacking := [name for name in names if name not in self._weights]:
-            raise ArtifactError(f"the compiled {size_text(shape)} wants weights that the encoder lacks: {lacking[:3]}")
-        loaded.load_constants({name: self._weights[name] for name in names}, check_full_update=True, user_managed=True)
-
-        def call(batch: Batch) -> NDArray[np.float32]:
-            moved = [torch.from_numpy(batch[name]).to(self._device) for name in self._inputs]
-            with torch.inference_mode():
-                return to_host(loaded(*moved))
-
-        return call
-
-    def open_tokens(self, shape: Shape) -> Call:
-        """Return the function that gives the embeddings of all tokens, in plain torch."""
-        return EagerEngine(self._model, self._device).open_tokens(shape)
-
-    def _plain(self, shape: Shape, reason: str) -> Call:
-        self._note("package", f"{size_text(shape)} runs in plain torch, as {reason}")
-        return EagerEngine(self._model, self._device).open(shape)
-
-
 class _Threaded:
     """An engine of torch on a CPU that computes with this many threads; after each call there are as many as before."""
 
@@ -249,18 +205,15 @@ def _engine(
     model = convert(load_model(encoder), dtype).to(device)
     if name == "graphs":
         return GraphsEngine(model, model.inputs, device, CudaCapture(device), note)
-    torch_engine: Engine = EagerEngine(model, device)
-    if name == "aot":
-        packages = {Path(file).name for file in files}
-        torch_engine = AotEngine(model, _verified(name, folder, files), packages, note)
-    return _Threaded(torch_engine, threads) if device.type == "cpu" else torch_engine
+    eager = EagerEngine(model, device)
+    return _Threaded(eager, threads) if device.type == "cpu" else eager
 
 
 def _onnx(folder: Path, threads: int) -> Engine:
     try:
         from pliant.bins.runtimes.onnx_session import OnnxEngine
     except ModuleNotFoundError as error:
-        raise InputError("engine", "onnx", f"aot, graphs or eager: {error.name} is not installed here") from error
+        raise InputError("engine", "onnx", f"graphs or eager: {error.name} is not installed here") from error
     return OnnxEngine(folder, threads)
 
 

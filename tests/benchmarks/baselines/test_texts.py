@@ -16,7 +16,7 @@ from pliant.benchmarks.baselines.settings import SENTENCE, TEXT_RIVALS
 from pliant.benchmarks.baselines.text_model import TextModel, TextSpec
 from pliant.benchmarks.bins.requests import TASK, TIMEOUT, embeddings
 from pliant.benchmarks.load_generator import in_turns, replay
-from pliant.bins.runtimes.compile import compile_shapes
+from pliant.bins.runtimes.compile import compile_encoder
 from pliant.protocol import Request
 from pliant.registry import codec
 from tests.fixtures.bins.encoders import tiny_encoder
@@ -31,7 +31,7 @@ def spec(tmp_path_factory) -> TextSpec:
     folder = tmp_path_factory.mktemp("encoder")
     encoder = tiny_encoder("bert", "embedding")
     digest = codec.save(encoder, folder / "encoder")
-    files = compile_shapes(encoder, (), "onnx", folder / "compiled")
+    files = compile_encoder(encoder, "onnx", folder / "compiled")
     return TextSpec(Artifact(str(folder / "encoder"), digest), str(folder / "compiled"), files, "", encoder.max_length)
 
 

@@ -6,22 +6,19 @@ import numpy as np
 import pytest
 
 from pliant.bins.artifact import Shape
-from pliant.bins.runtimes.runtime import BinsRuntime
 from pliant.profiling.bins import accuracy as bins_accuracy
 from pliant.profiling.bins.accuracy import cost
 from pliant.profiling.bins.latency import LatencyConfig, profile
-from tests.fixtures.bins.encoders import random_payload, tiny_encoder
+from tests.fixtures.bins.encoders import tiny_encoder
 
 TEXTS = [(f"{'large ' * (count % 5)}cat", None) for count in range(40)]
 
 FAST = LatencyConfig(lengths=(4, 8, 60), batches=(1, 3), repeats=2, least=1, budget=0.1)
 
 
-@pytest.mark.parametrize("engine", ["eager"])
-def test_every_candidate_is_measured_and_the_longest_and_the_dynamic_runtime_at_the_same_points(tmp_path, engine):
+def test_every_candidate_is_measured_and_the_longest_and_the_dynamic_runtime_at_the_same_points(tmp_path):
     reports = []
-    encoder = tiny_encoder()
-    measured = profile(encoder, engine, tmp_path, FAST, progress=lambda *at: reports.append(at))
+    measured = profile(tiny_encoder(), "eager", tmp_path, {}, FAST, progress=lambda *at: reports.append(at))
     assert list(measured.static) == [Shape(length, batch) for length in (4, 8, 40) for batch in (1, 3)]
     assert (measured.dynamic.settings, measured.dynamic.batches) == ((4, 8, 40), (1, 3))
     for rows in (np.reshape(list(measured.static.values()), (3, 2)), np.array(measured.dynamic.seconds)):
@@ -29,10 +26,7 @@ def test_every_candidate_is_measured_and_the_longest_and_the_dynamic_runtime_at_
         assert (np.diff(rows, axis=0) >= 0).all()
         assert (np.diff(rows, axis=1) >= 0).all()
     assert [done for done, _ in reports] == sorted(done for done, _ in reports)
-    assert reports[-1] == (100, 100)
-    if engine == "onnx":
-        runtime = BinsRuntime(encoder, list(measured.static), engine, tmp_path, measured.files)
-        assert len(runtime.run(0, [random_payload(np.random.default_rng(0), 3)]).outputs) == 1
+    assert len(reports) == FAST.warmup + FAST.repeats
 
 
 @pytest.fixture

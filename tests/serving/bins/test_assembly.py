@@ -224,7 +224,7 @@ def test_what_can_be_known_before_serving_is_refused_before_serving(registry, tm
         BinsSystem(told).check()
     file.write_bytes(content)
     registry.publish(BINS_PREFIX + "meanings", replace(served.bins, engine="graphs"))
-    with pytest.raises(InputError, match="engine is graphs, but must be onnx, aot or eager on cpu"):
+    with pytest.raises(InputError, match="engine is graphs, but must be onnx or eager on cpu"):
         BinsSystem(told).check()
     registry.publish(BINS_PREFIX + "meanings", served.bins)
     monkeypatch.setattr(bins_assembly, "find_spec", lambda name: None)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from pliant.bins.artifact import Shape
 from pliant.bins.runtimes.cache import VERSIONS, check_versions, store, verify, versions
-from pliant.bins.runtimes.compile import compile_shapes
+from pliant.bins.runtimes.compile import compile_encoder
 from pliant.bins.runtimes.graphs import EagerEngine
 from pliant.bins.runtimes.model import load_model
 from pliant.bins.runtimes.onnx_session import MODEL, OnnxEngine
@@ -29,7 +29,7 @@ SHAPES = (Shape(8, 1), Shape(40, 2, dynamic=True))
 @pytest.mark.slow  # exports
 def test_a_static_session_takes_its_shape_alone_and_progress_ends_at_all(tmp_path):
     reported = []
-    files = compile_shapes(tiny_encoder(), SHAPES, "onnx", tmp_path, progress=lambda *at: reported.append(at))
+    files = compile_encoder(tiny_encoder(), "onnx", tmp_path, progress=lambda *at: reported.append(at))
     verify(tmp_path, files)
     assert reported == sorted(reported)
     assert (len(reported), reported[-1]) == (3, (100, 100))
@@ -62,7 +62,7 @@ def files_of_at_most(size: int):
 @pytest.mark.slow  # exports
 def test_a_disk_that_takes_no_more_is_one_sentence_and_nothing_is_left(tmp_path):
     with files_of_at_most(1000), pytest.raises(ArtifactError) as caught:
-        compile_shapes(tiny_encoder(), SHAPES, "onnx", tmp_path)
+        compile_encoder(tiny_encoder(), "onnx", tmp_path)
     assert "\n" not in str(caught.value)
     assert "File too large" in str(caught.value)
     assert list(tmp_path.iterdir()) == []
@@ -161,7 +161,7 @@ class Exporting:
 
     def compile(self, folder, family: str = "bert") -> dict[str, str]:
         report = lambda *at: self.reported.append(at)  # noqa: E731
-        return compile_shapes(tiny_encoder(family), SHAPES, "onnx", folder, progress=report)
+        return compile_encoder(tiny_encoder(family), "onnx", folder, progress=report)
 
 
 def test_a_second_export_is_tried_where_the_first_one_fails(tmp_path, monkeypatch):

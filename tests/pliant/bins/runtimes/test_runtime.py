@@ -4,36 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-import torch._inductor.config as inductor
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pliant.bins.artifact import Encoder, Shape
-from pliant.bins.runtimes.cache import VERSIONS, store
-from pliant.bins.runtimes.compile import compile_shapes, package
+from pliant.bins.runtimes.compile import compile_encoder
 from pliant.bins.runtimes.graphs import EagerEngine, GraphsEngine
 from pliant.bins.runtimes.model import load_model
 from pliant.bins.runtimes.padding import padded
 from pliant.bins.runtimes.runtime import BinsRuntime
 from pliant.errors import ArtifactError, InputError
-from pliant.fallbacks import Collector, Fallback
 from tests.fixtures.bins.encoders import FAMILIES, random_payload, tiny_encoder
 
 SHAPES = (Shape(8, 1), Shape(8, 4), Shape(40, 1), Shape(40, 2), Shape(40, 8, dynamic=True))
-COMPILED = {"bert": (SHAPES[1],), "modernbert": (SHAPES[3],), "distilbert": (SHAPES[4],)}
-"""For AOTInductor, which takes 10 to 60 s a shape in g++: every family and head once, static shapes and a dynamic one.
-"""
-QUICK = {
-    "aot_inductor.compile_wrapper_opt_level": "O0",
-    "aot_inductor.precompile_headers": False,
-    "cpp_cache_precompile_headers": False,
-}
-"""Of g++: less work for the code between the kernels, which is compiled once and hardly run."""
 TOLERANCE = 2e-5  # of outputs of size 1
 HEADS = {
     "classification": {"head": "classification"},
@@ -54,10 +41,8 @@ class Bench:
         key = engine, family, head
         if key not in self.runtimes:
             encoder = tiny_encoder(family, **HEADS[head])
-            shapes = SHAPES if engine != "aot" else COMPILED[family]
-            with inductor.patch(QUICK):
-                self.files[key] = compile_shapes(encoder, shapes, engine, self.folder)
-            self.runtimes[key] = encoder, BinsRuntime(encoder, shapes, engine, self.folder, self.files[key])
+            self.files[key] = compile_encoder(encoder, engine, self.folder)
+            self.runtimes[key] = encoder, BinsRuntime(encoder, SHAPES, engine, self.folder, self.files[key])
         return self.runtimes[key]
 
 
@@ -98,7 +83,6 @@ EVERY = [
     *(("eager", family, head) for family in FAMILIES for head in HEADS),
     ("onnx", "bert", "mean"),
     *(pytest.param("onnx", *pair, marks=pytest.mark.slow) for pair in PAIRS),  # 5 to 10 s to export
-    *(pytest.param("aot", family, head, marks=pytest.mark.slow) for family, head in PAIRS),  # 10 to 60 s each in g++
 ]
 
 
@@ -136,46 +120,6 @@ def test_a_single_placement_holds_one_length_and_swaps_when_told(bench):
                     single.run(other, [text])
 
 
-class Package:
-    """What AOTInductor loads, with constants of these names; it gives how many tokens each text has."""
-
-    def __init__(self, names: list[str]) -> None:
-        self._names, self.loaded = names, {}
-
-    def get_constant_fqns(self) -> list[str]:
-        return self._names
-
-    def load_constants(self, constants, **options) -> None:
-        self.loaded, self.options = constants, options
-
-    def __call__(self, ids, mask, types):
-        assert torch.is_inference_mode_enabled()
-        return mask.sum(1, keepdim=True).half()
-
-
-def test_a_compiled_package_shares_the_encoders_weights_and_is_refused_where_it_wants_others(monkeypatch, tmp_path):
-    shapes = SHAPES[1:2]
-    files = store(tmp_path, "aot", lambda target: (target / package(shapes[0])).touch())
-    (folder,) = tmp_path.iterdir()
-    name = next(name for name in tiny_encoder().weights if name.endswith("word_embeddings.weight"))
-    packages, paths = [Package([f"model.{name}"]), Package([f"model.{name}", "lost", "gone"])], []
-    monkeypatch.setattr(torch._inductor, "aoti_load_package", lambda path, **_: paths.append(path) or packages.pop(0))
-    good, bad = packages
-    runtime = BinsRuntime(tiny_encoder(), shapes, "aot", tmp_path, files)
-    assert paths == [str(folder / "8x4.pt2")]
-    assert list(good.loaded) == [f"model.{name}"]
-    np.testing.assert_array_equal(good.loaded[f"model.{name}"].numpy(), tiny_encoder().weights[name])
-    assert good.options == {"check_full_update": True, "user_managed": True}
-    texts = [random_payload(np.random.default_rng(0), length) for length in (3, 8)]
-    outputs = runtime.run(0, texts).outputs
-    assert [(output.tolist(), output.dtype) for output in outputs] == [([3.0], np.float32), ([8.0], np.float32)]
-    with pytest.raises(
-        ArtifactError, match=r"the compiled 4 x 8 wants weights that the encoder lacks: .'lost', 'gone'."
-    ):
-        BinsRuntime(tiny_encoder(), shapes, "aot", tmp_path, files)
-    assert bad.loaded == {}
-
-
 def states_alone(encoder: Encoder, payload) -> np.ndarray:
     """Return the hidden states of one text's tokens, by the plain module and unpadded."""
     model = load_model(encoder)
@@ -187,7 +131,7 @@ def states_alone(encoder: Encoder, payload) -> np.ndarray:
 
 EMBEDDERS = [
     *(("eager", family, head) for family in FAMILIES for head in ("mean", "cls")),
-    *(pytest.param(engine, *pair, marks=pytest.mark.slow) for engine in ("onnx", "aot") for pair in PAIRS[1:]),
+    *(pytest.param("onnx", *pair, marks=pytest.mark.slow) for pair in PAIRS[1:]),
     ("onnx", "bert", "mean"),
 ]
 
@@ -358,30 +302,3 @@ def test_a_precision_that_the_engine_or_the_device_lacks_is_refused():
         BinsRuntime(tiny_encoder(), SHAPES, "onnx", precision="bfloat16")
     with pytest.raises(InputError, match="precision is float16, but must be float32 here: float16 is for GPUs"):
         BinsRuntime(tiny_encoder(), SHAPES, "eager", precision="float16")
-
-
-def test_a_shape_that_cannot_be_compiled_is_left_to_plain_torch_and_the_others_are_packages(monkeypatch, tmp_path):
-    noted, shapes, loaded = Collector(), SHAPES[:2], []
-
-    def compile_and_package(program, package_path, inductor_configs) -> None:
-        Path(package_path).write_text("half a package")
-        if package_path.endswith("8x4.pt2"):
-            raise RuntimeError("no kernel for this shape")
-
-    def load(path, **_):
-        loaded.append(Path(path).name)
-        return SimpleNamespace(get_constant_fqns=list, load_constants=lambda *_, **__: None)
-
-    monkeypatch.setattr(torch.export, "export", lambda *_, **__: None)
-    monkeypatch.setattr(torch._inductor, "aoti_compile_and_package", compile_and_package)
-    monkeypatch.setattr(torch._inductor, "aoti_load_package", load)
-    files = compile_shapes(tiny_encoder(), shapes, "aot", tmp_path)
-    (fallback,) = noted.take()
-    reason = "4 x 8 could not be compiled for aot: RuntimeError: no kernel for this shape"
-    assert fallback == Fallback("package", reason)
-    assert {Path(name).name for name in files} == {"8x1.pt2", VERSIONS}
-    runtime = BinsRuntime(tiny_encoder(), shapes, "aot", tmp_path, files)
-    assert runtime.fallbacks == ("tiny: 4 x 8 runs in plain torch, as it could not be compiled",)
-    assert loaded == ["8x1.pt2"]
-    texts = [random_payload(np.random.default_rng(0), 5)]
-    assert runtime.run(1, texts).outputs[0].shape == (3,)
