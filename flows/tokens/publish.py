@@ -43,10 +43,6 @@ def register(published: Publication, results: TokensResults) -> list[str]:
         if "linear" in noted:
             compared = LinearComparison(**noted["linear"]).metrics()
             run.metrics({f"{name}.{role.removeprefix('task-')}": value for name, value in compared.items()})
-    swept = {role.removeprefix("task-"): noted["sweep"] for role, noted in notes.items() if "sweep" in noted}
-    for name, sweep in swept.items():
-        trials = zip(sweep["rates"], sweep["accuracy"], strict=True)
-        run.metrics({f"sweep_accuracy.{name}.rate{rate:g}": accuracy for rate, accuracy in trials})
     for role, result in by_role.items():
         package = partial(_package, TOKENS_PREFIX + role, role, bundle, published.versions, result)
         published.register(TOKENS_PREFIX + role, result.digest, package)

@@ -101,22 +101,13 @@ def make_foundation(config: TokensFlowConfig, data: ImageData, progress: Progres
 def make_task(
     config: TokensFlowConfig, data: ImageData, backbone: StageResult[Backbone], progress: Progress
 ) -> tuple[Task, Notes]:
-    """Train and measure a task: head, prompts, accuracy per gamma.
-
-    Where the settings give several learning rates, the best of their trials is taken and all are noted.
-    """
-    foundation, trained, measured = backbone.load(), share(progress, 0, 80), share(progress, 80, 100)
-    began, task_config = time.monotonic(), config.task
-    notes: dict[str, Any] = {}
-    if task_config.prompt_rates:
-        sweep = pliant.training.tokens.task.sweep(task_config, data, foundation, config.device, share(trained, 0, 40))
-        task_config, trained = replace(task_config, prompt_rate=sweep.best), share(trained, 40, 100)
-        notes = {"sweep": asdict(sweep)}
+    """Train and measure a task: head, prompts, accuracy per gamma."""
+    foundation, measured, began = backbone.load(), share(progress, 80, 100), time.monotonic()
     task = pliant.training.tokens.task.train(
-        *(task_config, data, foundation, backbone.digest, config.device, trained),
+        *(config.task, data, foundation, backbone.digest, config.device, share(progress, 0, 80)),
         [gamma for gamma in config.latency.gammas if gamma < 0],
     )
-    notes |= {"prompt_rate": task_config.prompt_rate, "seconds": time.monotonic() - began}
+    notes: dict[str, Any] = {"seconds": time.monotonic() - began}
     half = half_of(config.arithmetic, config.device)
     if half is not None:
         with threads(config.threads):

@@ -1,4 +1,4 @@
-"""What the tokens flow alone does: sweeps of the learning rate; and what a command shows whose flow fails."""
+"""What the tokens flow alone does: how its training went; and what a command shows whose flow fails."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from tests.fixtures.runs import PATIENCE
 pytestmark = [pytest.mark.slow, pytest.mark.parametrize("world", ["tokens"], indirect=True)]
 
 
-def test_a_sweep_of_the_learning_rate_is_logged_and_stays_with_the_version(run):
-    released, _ = run(task={"epochs": 0.05, "head_steps": 5, "prompt_rates": [0.01, 0.1], "trial_images": 32})
+def test_how_long_training_took_is_logged_and_stays_with_the_version(run):
+    released, _ = run(task={"epochs": 0.05, "head_steps": 5})
     registry = open_registry(settings.read(), "tokens")
     client = registry.connect()
     assert {"training.json"} <= {file.path for file in client.list_artifacts(released["run"])}
     metrics = client.get_run(released["run"]).data.metrics
     noted = json.loads(registry.version("pliant-tokens-task-digit", "challenger").tags[TRAINING])
-    assert metrics["sweep_accuracy.digit.rate0.01"] == noted["sweep"]["accuracy"][0]
     assert metrics["training_seconds.task-digit"] == noted["seconds"]
 
 

@@ -74,7 +74,7 @@ def test_equal_settings_give_equal_keys_and_no_two_stages_share_one(system, befo
     ("system", "changes", "stages"),
     [
         ("tokens", {"foundation": {"images": 64}}, {"backbone"}),
-        ("tokens", {"task": {"prompt_rates": [0.1]}}, {"task-digit"}),
+        ("tokens", {"task": {"prompt_rate": 0.1}}, {"task-digit"}),
         ("tokens", {"latency": {"batches": [1, 4]}}, {"profile"}),
         ("tokens", {"latency": {"gammas": [-5, 0]}}, {"task-digit", "profile"}),  # where its accuracy is measured
         ("tokens", {"reference": {"urgent": [0.1, 1.0]}}, {"profile"}),  # the rate rule follows from the deadline

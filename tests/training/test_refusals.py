@@ -60,7 +60,7 @@ LIMITS: dict[object, list[dict[str, object]]] = {
     ScratchConfig(): [{"width": 30}],
     TaskConfig(): [
         *({"augment": "blur"}, {"precision": "int8"}, {"held_out": 1.0}, {"gammas": (4, 2)}, {"gammas": (0, 2)}),
-        *({"patch_dropout": 1.0}, {"head_images": 0}),
+        {"head_images": 0},
     ],
     GeneratorConfig(): [
         *({"width": 30}, {"precision": "int8"}, {"vocabulary": 100}, {"context": 8}, {"epochs": 0}),

@@ -2,23 +2,21 @@
 
 Heads are fitted at gamma 0, at merged gammas (< 0) and at every operating point (heads.py). Prompts grow: those of a longer
 gamma start as those of the next shorter one plus fresh ones, so all gammas together cost little more than the longest alone.
-They learn together with a head, in whose place another is fitted on what they lead to. Where several learning rates are
-given for the prompts, short trials choose one (`sweep`). Accuracies are measured later, by profiling.
+They learn together with a head, in whose place another is fitted on what they lead to. Accuracies are measured later, by
+profiling.
 
 Shape suffixes as in pliant/tokens/model.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from timm.layers import PatchDropout
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -48,15 +46,12 @@ class TaskConfig:
     batch: int = 32
     prompt_rate: float = 0.03
     lora_rate: float = 0.003
-    prompt_rates: tuple[float, ...] = ()  # if given, short trials choose one in place of prompt_rate
-    trial_images: int = 4000  # pictures drawn per trial
-    held_out: float = 0.2  # share of the fit split on which trials are judged
+    held_out: float = 0.2  # share of the fit split on which heads are judged
     prompt_scale: float = 0.3  # standard deviation of fresh prompts
     head_rate: float = 0.01  # of the head that prompts learn together with
     head_steps: int = 300  # of a logistic regression, at most
     head_images: int | None = None  # pictures of the fit split for heads without prompts; None: all
     points: bool = True  # whether there are operating points beside gammas
-    patch_dropout: float = 0.0  # share of patches left out while prompts are trained: faster
     weight_decay: float = 1e-4
     augment: str = "none"  # see training/pictures.py
     precision: str = "auto"  # of the arithmetic while training, see pliant/precision.py
@@ -78,8 +73,6 @@ class TaskConfig:
                 raise InputError(f"task.{key}", list(values), f"numbers from 1 to {most}, ascending, each once")
         if not 0 < self.held_out < 1:
             raise InputError("task.held_out", self.held_out, "between 0 and 1")
-        if not 0 <= self.patch_dropout < 1:
-            raise InputError("task.patch_dropout", self.patch_dropout, "at least 0 and below 1")
         if self.head_images is not None and self.head_images < 1:
             raise InputError("task.head_images", self.head_images, "at least 1")
 
@@ -157,14 +150,12 @@ def steps(config: TaskConfig, examples: Examples) -> int:
     return max(1, int(max(config.epochs * len(examples.label_N), config.least_images) / config.batch))
 
 
-def prompted(
-    config: TaskConfig, model: AdaptiveViT, examples: Examples, prompt_LGD: Tensor | None
-) -> NDArray[np.float32]:
-    """Return the class token's features of all examples with these prompts; None: without any."""
+def prompted(config: TaskConfig, model: AdaptiveViT, examples: Examples, prompt_LGD: Tensor) -> NDArray[np.float32]:
+    """Return the class token's features of all examples with these prompts."""
     chunks = []
     for at in range(0, len(examples.label_N), ROWS):
         image_BCHW = examples.image(slice(at, at + ROWS))
-        prompts_BLGD = None if prompt_LGD is None else prompt_LGD.expand(len(image_BCHW), -1, -1, -1)
+        prompts_BLGD = prompt_LGD.expand(len(image_BCHW), -1, -1, -1)
         with torch.no_grad(), lowered(config.precision, image_BCHW.device):
             chunks.append(model(image_BCHW, 0, prompts_BLGD).float().cpu().numpy())
     return np.concatenate(chunks)
@@ -211,81 +202,19 @@ def train_prompts(
     rates, change = (inner, config.head_rate), augmentation(config.augment)
     groups = [{"params": [prompt_LGD]}, {"params": list(head.parameters())}]
     optimizer = torch.optim.AdamW(groups, lr=inner, weight_decay=config.weight_decay)
-    with _dropping(model, config.patch_dropout):
-        for step in range(most):
-            for group, rate in zip(optimizer.param_groups, rates, strict=True):
-                group["lr"] = rate * warm_cosine(step, most, warmup=10)
-            drawn = torch.randint(len(examples.label_N), (config.batch,), device=start_LGD.device)
-            with lowered(config.precision, start_LGD.device):
-                feature_BD = model(change(examples.image(drawn)), 0, prompt_LGD.expand(config.batch, -1, -1, -1))
-            loss = cross_entropy(head(feature_BD.float()), examples.label_N[drawn])
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            done()
+    for step in range(most):
+        for group, rate in zip(optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate * warm_cosine(step, most, warmup=10)
+        drawn = torch.randint(len(examples.label_N), (config.batch,), device=start_LGD.device)
+        with lowered(config.precision, start_LGD.device):
+            feature_BD = model(change(examples.image(drawn)), 0, prompt_LGD.expand(config.batch, -1, -1, -1))
+        loss = cross_entropy(head(feature_BD.float()), examples.label_N[drawn])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        done()
     return prompt_LGD.detach(), head
-
-
-@contextmanager
-def _dropping(model: AdaptiveViT, share: float) -> Iterator[None]:
-    """Within this context the model leaves out this share of each picture's patches."""
-    if not share:
-        yield
-        return
-    whole = model.vit.patch_drop
-    # A new module is in training mode, so it drops though the model does not train.
-    model.vit.patch_drop = PatchDropout(share, num_prefix_tokens=1)
-    try:
-        yield
-    finally:
-        model.vit.patch_drop = whole
 
 
 def _array(tensor: Tensor) -> NDArray[np.float32]:
     return tensor.detach().cpu().numpy().copy()
-
-
-@dataclass(frozen=True, slots=True)
-class Sweep:
-    """Accuracy of each rate's trial on the held-out part of the fit split, and of the plain head (gamma 0) there."""
-
-    rates: tuple[float, ...]
-    accuracy: tuple[float, ...]
-    plain: float
-
-    @property
-    def best(self) -> float:
-        """The rate with the best trial; among equals the smallest."""
-        return min(zip(self.rates, self.accuracy, strict=True), key=lambda pair: (-pair[1], pair[0]))[0]
-
-
-def sweep(
-    config: TaskConfig, data: ImageData, backbone: Backbone, device: str = "cpu", progress: Progress = silent
-) -> Sweep:
-    """Run one trial for each of `config.prompt_rates`."""
-    torch.manual_seed(config.seed)
-    model = load_model(backbone).to(device)
-    examples = fit_examples(data, backbone, device)
-    cut = max(1, round(len(examples.label_N) * (1 - config.held_out)))
-    fit, judge = examples.part(slice(0, cut)), examples.part(slice(cut, None))
-    kept = fit.part(slice(0, config.head_images))
-    labels = len(data.classes), config.held_out, config.head_steps
-    plain = fit_head(prompted(config, model, kept, None), kept.label_N.cpu().numpy(), *labels).head
-    head, accuracies = linear(plain, device), list[float]()
-    most = max(1, config.trial_images // config.batch)
-    for rate in config.prompt_rates:
-        torch.manual_seed(config.seed + 1)  # the same for every rate
-        empty_LGD = torch.empty(model.depth, 0, model.width, device=fit.label_N.device)
-        start_LGD, tried = lengthened(config, empty_LGD, config.gammas[-1]), replace(config, prompt_rate=rate)
-        prompt_LGD, trained = train_prompts(tried, model, fit, start_LGD, head, most, lambda: None)
-        accuracies.append(_accuracy(config, model, trained, judge, prompt_LGD))
-        progress(len(accuracies), len(config.prompt_rates))
-    return Sweep(config.prompt_rates, tuple(accuracies), _accuracy(config, model, head, judge, None))
-
-
-def _accuracy(
-    config: TaskConfig, model: AdaptiveViT, head: nn.Linear, judge: Examples, prompt_LGD: Tensor | None
-) -> float:
-    feature_ND = torch.from_numpy(prompted(config, model, judge, prompt_LGD)).to(judge.label_N.device)
-    with torch.no_grad():
-        return float((head(feature_ND).argmax(-1) == judge.label_N).float().mean())
