@@ -7,7 +7,6 @@ Prefect and no MLflow.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,6 @@ from pliant.flows.trained import described
 from pliant.packing.artifact import Generator, Packing, Predictor
 from pliant.packing.engine.model import LINEAR
 from pliant.packing.scheduling.forecast import MEDIAN, QUANTILES, UPPER
-from pliant.packing.scheduling.iteration_cost import LinearCost, Point
 from pliant.registry.mlflow_store import Run
 from pliant.registry.names import PACKING_GENERATOR, PACKING_PREDICTOR, PACKING_PREFIX
 from pliant.registry.package import Package
@@ -46,7 +44,7 @@ PLAN = "pliant.plan"
 
 def register(published: Publication, config: PackingFlowConfig, model: ModelResults) -> list[str]:
     """Log and register a model's generator, predictor and plan, and return the names of their models in this order."""
-    run, predictor, measured = published.run, model.predictor.load(), model.steps.load()
+    run, predictor = published.run, model.predictor.load()
     run.dataset(model.name, predictor.data, model.name)
     stages: dict[str, StageResult[Any]] = {
         "generator": model.generator,
@@ -58,7 +56,6 @@ def register(published: Publication, config: PackingFlowConfig, model: ModelResu
     run.document("stages", notes)
     seconds = {f"seconds.{name}": float(noted.get("seconds", 0.0)) for name, noted in notes.items()}
     run.metrics(seconds | predictor_metrics(predictor))
-    run.figure("steps", draw_steps(measured.points, measured.steps, measured.device))
     log_plan(run, model.plan.load(), noted(Choice, model.plan.notes, "choice"))
     if "pace" in model.plan.notes:  # not in a result that an earlier release has cached
         pace = noted(Pace, model.plan.notes, "pace")
@@ -116,7 +113,6 @@ def log_plan(run: Run, packing: Packing, choice: Choice) -> None:
     run.document("plan", {"told": describe(choice), "level": choice.level, "patience": choice.patience})
     run.figure("predicted", draw_predicted(packing))
     run.figure("lengths", draw_lengths(packing))
-    run.figure("policies", draw_policies(choice))
 
 
 def generator_package(name: str, generator: Generator, folder: Path, notes: Notes) -> Package:
@@ -312,35 +308,4 @@ def draw_lengths(packing: Packing) -> Figure:
     right.set(xlabel="level of the quantile", ylabel="share of the outputs within it", title="Coverage")
     right.grid(alpha=0.3)
     right.legend()
-    return figure
-
-
-def draw_steps(points: Sequence[Point], fitted: LinearCost, device: str) -> Figure:
-    """Draw the measured milliseconds of every profiled iteration over those of the fit."""
-    figure = Figure(figsize=(6, 5), layout="constrained")
-    axes = figure.subplots()
-    fit = [1000 * float(fitted.seconds(p.queries, p.sequences, p.cached)) for p in points]
-    measured = [1000 * p.seconds for p in points]
-    axes.scatter(fit, measured, s=14)
-    top = max(*fit, *measured)
-    axes.plot([0, top], [0, top], linestyle=":", color=GREY)
-    axes.set(xlabel="fitted (ms)", ylabel="measured (ms)", title=f"Iterations on {device}")
-    axes.grid(alpha=0.3)
-    return figure
-
-
-def draw_policies(choice: Choice) -> Figure:
-    """Draw mean and tail of the completion times, and tokens computed again, policy by policy. Simulated."""
-    figure = Figure(figsize=(11, 4), layout="constrained")
-    names = [each.policy for each in choice.policies]
-    shown = (
-        ("mean completion (s)", [each.mean for each in choice.policies]),
-        ("99th percentile (s)", [each.p99 for each in choice.policies]),
-        ("computed again (%)", [100 * each.recomputed for each in choice.policies]),
-    )
-    for axes, (title, values) in zip(figure.subplots(1, 3), shown, strict=True):
-        axes.bar(names, values, color=["C0" if name == "default" else "#b8c0cc" for name in names])
-        axes.set_title(title)
-        axes.tick_params(axis="x", rotation=30)
-    figure.suptitle("Policies on the reference workload, simulated on the measured steps")
     return figure

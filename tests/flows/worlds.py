@@ -146,7 +146,7 @@ FLOWS: Mapping[str, Flow] = {
             ),
         ),
         logged=(
-            ("gate.json", "stages.json", "plan.json", "pace.json", "predicted.png", "steps.png", "policies.png"),
+            ("gate.json", "stages.json", "plan.json", "pace.json", "predicted.png", "lengths.png"),
             ("memory.pages", "24"),
             ("bucket_accuracy", "pinball", "simulated.mean_seconds.paged", "simulated.p99_seconds.default"),
         ),
