@@ -14,7 +14,6 @@ from fifth.config import GateConfig, WordsConfig
 from fifth.model import BATCHES, MODEL, WORDS, Task, predict, train
 from fifth.scheduler import simulated
 from pliant.cli import loads
-from pliant.errors import InputError
 from pliant.flows import settings
 from pliant.flows.champions import champion_artifacts
 from pliant.flows.config import configured_class
@@ -99,8 +98,7 @@ def run(args: Namespace) -> None:
     """`pliant simulate words`: a load on the champions' profiles, in virtual time."""
     load = "poisson:1000:5" if args.load == "reference" else args.load
     rng = np.random.default_rng(args.seed)
-    if (times := loads.drawn(load, 1_000_000, rng)) is None:
-        raise InputError("--load", load, "poisson:RATE:SECONDS or bursty:RATE:SECONDS")
+    times = loads.drawn(load, "poisson:RATE:SECONDS or bursty:RATE:SECONDS", 1_000_000, rng)
     for name, task in champion_artifacts(settings.read(), Task).items():
         offered = requests(times, [RequestKind(name, 0.1, 1.0)], rng)
         result = simulated(task, offered, args.seed)
