@@ -9,7 +9,7 @@
 - Algorithm 3 looks at the arrival rate alone, not at the backlog.
 
 The paper leaves open whether a plan is carried out whole or planned again whenever a device becomes free. Planning
-again earns more and is the baseline `otas`; carrying a plan out whole is `otas-kept`.
+again earns more, and is the baseline.
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ class OtasConfig:
     settling: float = 2.0  # seconds from the first arrival during which Algorithm 3 decides
     valuable: float = 0.8  # kappa: above this mean utility Algorithm 3 takes the greatest gamma
     max_batch: int = 64  # epsilon: seconds per sample are taken from this batch size
-    keeps: bool = False  # whether a plan is carried out whole before the next one is made
 
 
 class OtasChooser:
@@ -52,12 +51,10 @@ class OtasChooser:
         self._config, self._workers = config or OtasConfig(), workers
         self._rate = ArrivalRate()
         self._began: float | None = None
-        self._remaining: list[tuple[Batch, int]] = []  # the part of a plan that has not run yet
         self.learn(knowledge)
 
     def learn(self, knowledge: Knowledge) -> None:
         table, most = knowledge.latency, self._config.max_batch
-        self._remaining = []
         self._settings, self._rule = table.settings, knowledge.rule
         self._sample_G = np.array([knowledge.at(setting, most) / most for setting in table.settings])
         self._accuracy_G = {task: np.array([k[s] for s in table.settings]) for task, k in knowledge.accuracy.items()}
@@ -68,10 +65,6 @@ class OtasChooser:
         self._rate.add(now)
 
     def choose(self, batches: Sequence[Batch], pool: PoolState, now: float) -> Choice:
-        self._remaining = [(batch, index) for batch, index in self._remaining if batch in batches]
-        if self._remaining:
-            batch, index = self._remaining.pop(0)
-            return Choice(batch, self._settings[index])
         settled = self._began is not None and now >= self._began + self._config.settling
         if len(batches) < self._config.short_queue or not settled:
             return Choice(batches[0], self._settings[self._by_rate(batches[0], pool, now)])
@@ -85,8 +78,6 @@ class OtasChooser:
         runs = [(batch, index) for batch, index in zip(batches, chosen, strict=True) if index >= 0]
         if not runs:  # No batch can end by its deadline, not even alone: all are evicted.
             return Choice(None, evict=tuple(batches))
-        if self._config.keeps:
-            self._remaining = runs[1:]
         return Choice(runs[0][0], self._settings[runs[0][1]])
 
     def _by_rate(self, batch: Batch, pool: PoolState, now: float) -> int:

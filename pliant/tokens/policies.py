@@ -68,9 +68,6 @@ CHOICES = {
     "otas-at-once": Choice(
         "the same without its two seconds of settling", _otas(OtasConfig(settling=0.0)), sees=published
     ),
-    "otas-kept": Choice(
-        "otas, every plan carried out whole before the next is made", _otas(OtasConfig(keeps=True)), sees=published
-    ),
     "slackfit": Choice(
         "gamma and batch size by the slack of the earliest deadline (SlackFit, SuperServe)",
         lambda knowledge, _workers, _gamma: SlackFitPolicy(knowledge),

@@ -72,10 +72,8 @@ def carried_out(policy: str) -> list[tuple[int, ...]]:
     return runs
 
 
-def test_made_anew_a_plan_takes_in_what_arrived_and_kept_it_does_not():
+def test_made_anew_a_plan_takes_in_what_arrived():
     assert carried_out("otas") == [(2,), (3,), (99,)]
-    kept = carried_out("otas-kept")
-    assert kept[:10] == [(i,) for i in range(2, 12)]
 
 
 # Eighths: sums of them are exact, so plans can be compared without tolerance.
