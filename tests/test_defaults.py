@@ -27,7 +27,7 @@ from pliant.serving.http.door.connections import DoorLimits
 from pliant.serving.packing.engine.engine import EngineLimits
 from pliant.serving.settings import settings_of
 from pliant.tokens.adaptive import AdaptiveConfig
-from pliant.tokens.batched import BatchingConfig
+from pliant.tokens.batched import BatchingConfig, InfaasConfig
 from pliant.tokens.otas import OtasConfig
 from pliant.tokens.published import SyntheticConfig
 from pliant.tokens.scheduler import Options as TokensOptions
@@ -41,6 +41,7 @@ KINDS = {
     "batches of tokens": BatchingConfig,
     "prices of tokens": AdaptiveConfig,
     "OTAS": OtasConfig,
+    "INFaaS": InfaasConfig,
     "SlackFit": SlackFitConfig,
     "published load of tokens": SyntheticConfig,
     "reference load of tokens": TokensReference,

@@ -61,7 +61,7 @@ class Case:
 
 def of_tokens(policy: str, workers: int) -> Case:
     fresh = partial(tokens.scheduler, policy, workers, **NARROW)
-    return Case(fresh, bursty(2, 0.1), tokens.KNOWN.latency.at, workers)
+    return Case(fresh, bursty(2, 0.1), tokens.known(policy).latency.at, workers)
 
 
 def of_cascade(workers: int, own: bool) -> Case:

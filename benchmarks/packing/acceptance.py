@@ -1,7 +1,8 @@
-"""Packing in the acceptance kit of GPUs: whose texts are right, and tokens/s by the number of sequences.
+"""Packing in the acceptance kit of GPUs: tokens/s by the number of sequences, and a contest with transformers' scheduler.
 
 The model is a Llama with random weights, wide enough that the likeliest token stands clear of the next; the requests have
-forced lengths of output with forecasts that err. All engines run in turns of an iteration (benchmarks/packing/turns.py).
+forced lengths of output with forecasts that err. All engines run at once, in turns of an iteration, each on a clock of its
+own (benchmarks/packing/turns.py).
 
 On a GPU speeds are measured in bfloat16, in which one call attends for all sequences of an iteration; in float32 attention
 goes sequence by sequence. Whether texts are those of plain `generate` is asked in float32, where the order of sums turns no
@@ -23,21 +24,29 @@ from pliant.packing.artifact import Generator
 from pliant.packing.engine.model import in_precision, load_generator
 from pliant.packing.engine.submission import Submission
 from pliant.packing.scheduling.forecast import QUANTILES
+from pliant.packing.scheduling.iteration_cost import LinearCost, fit
 from pliant.packing.scheduling.policy import Rules
+from pliant.packing.scheduling.reference import best_batch
 from pliant.packing.scheduling.request import Memory, Prompt
+from pliant.profiling.packing.steps import StepsConfig, profile
 
 OURS, THEIRS = "default", "transformers"
+OVERLOAD = 1.6  # arrivals over what transformers' scheduler serves at its best
 ERROR = 0.4  # standard deviation of the log of a forecast's error
 
 SERVED = {"cuda": "bfloat16", "cpu": "float32"}
 """Device -> precision in which speeds are measured."""
 
 MEMORY = Memory(pages=768, page_tokens=16, host_pages=1024, step_tokens=1024, sequences=128)
+STEPS = StepsConfig(sequences=(1, 16, 64, 128), fills=(0.1, 0.4), prompts=(0.0, 0.25))
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """`sequences`: most in one iteration, ascending. `memory`: few enough pages that paging preempts."""
+    """`sequences`: most in one iteration, ascending. `memory`: of the contest, few enough pages that paging preempts.
+
+    `margins` and `batches`: of transformers' scheduler, of which the best setting is compared.
+    """
 
     hidden: int = 1024
     layers: int = 12
@@ -48,6 +57,9 @@ class Config:
     prompt: float = 64.0  # tokens, the median
     output: float = 96.0
     memory: Memory = MEMORY
+    margins: tuple[float, ...] = (0.0, 0.15)
+    batches: tuple[int, ...] = (32, 128)
+    steps: StepsConfig = STEPS
     plain: int = 16  # requests that plain `generate` answers, too
 
 
@@ -62,6 +74,9 @@ TINY = Config(
     prompt=6.0,
     output=10.0,
     memory=Memory(pages=24, page_tokens=4, step_tokens=32, sequences=8),
+    margins=(0.0,),
+    batches=(8,),
+    steps=StepsConfig(sequences=(1, 8), fills=(0.2,), prompts=(0.0, 0.5), warmup=2, repeats=9),
     plain=6,
 )
 
@@ -75,13 +90,26 @@ def measure(device: str, tiny: bool, add: Add) -> None:
         intermediate_size=11 * config.hidden // 4, num_hidden_layers=config.layers, num_attention_heads=heads,
         num_key_value_heads=heads // 2, initializer_range=2.0 / config.hidden**0.5, tie_word_embeddings=False,
     )  # fmt: skip
-    batch = submissions(config)
+    batch = submissions(config, 0.0)
     add("texts", *_texts(config, generator, batch[: config.plain], device))
-    add("sequences", *_by_sequences(config, in_precision(generator, SERVED[device]), batch, device))
+    generator = in_precision(generator, SERVED[device])
+    add("sequences", *_by_sequences(config, generator, batch, device))
+    steps = profile(generator, replace(config.memory, pages=8 * config.memory.pages), config.steps, device)
+    cost = fit(steps.points, steps.swap)
+    contenders = [_ours(config, cost, batch), *_theirs(config)]
+    offline = serve("all at once", contenders, generator, batch, device)
+    texts = Target("all at once: greedy texts that differ from each other", _differing(offline), "<=", 0)
+    add("all at once", [_speed(offline, 1.5), texts], _details(offline))
+    rate = OVERLOAD * len(batch) / min(row.ran.seconds for row in offline[1:])
+    online = serve("Poisson overload", contenders, generator, submissions(config, rate), device)
+    ours, *theirs = (row.figures()["mean s"] for row in online)
+    waits = Target("Poisson overload: mean completion over transformers' best", ours / min(theirs), "<=", 0.5, "x")
+    differ = Target("Poisson overload: greedy texts that differ", _differing([*online, *offline]), "<=", 0)
+    add("Poisson", [_speed(online, 1.4), waits, differ], {"requests/s": rate, **_details(online)})
 
 
-def submissions(config: Config) -> list[Submission]:
-    """Return the requests, which all arrive at once."""
+def submissions(config: Config, rate: float) -> list[Submission]:
+    """Return the same requests for every rate: at Poisson arrivals of `rate` a second, or all at 0 where it is 0."""
     rng = np.random.default_rng(0)
     count, limit = config.requests, config.context // 2
     prompts, outputs = (
@@ -90,11 +118,12 @@ def submissions(config: Config) -> list[Submission]:
     )
     errors = np.exp(rng.normal(0, ERROR, count))
     spread = np.exp(ERROR * np.linspace(-1.6, 2.0, len(QUANTILES)))
+    arrivals = np.cumsum(rng.exponential(1 / rate, count)) if rate else np.zeros(count)
     requests = []
     for number, (tokens, output) in enumerate(zip(prompts, outputs, strict=True)):
         ids = tuple(np.random.default_rng([number, 1]).integers(3, config.vocabulary, tokens).tolist())
         forecast = tuple(np.clip(output * errors[number] * spread, 1, limit).tolist())
-        prompt = Prompt(number, 0.0, tokens, limit, forecast, limit, offline=True, exact=output)
+        prompt = Prompt(number, float(arrivals[number]), tokens, limit, forecast, limit, offline=not rate, exact=output)
         requests.append(Submission(prompt, ids, force=output))
     return requests
 
@@ -107,11 +136,38 @@ def _by_sequences(
     rules = Rules(OURS, config.context)
     contenders = [Contender(f"{count} sequences", rules, replace(ample, sequences=count)) for count in config.sequences]
     rows = serve("all at once", contenders, generator, batch, device)
-    speed = [row.figures()["tokens/s"] for row in rows]
     name = f"tokens/s at {config.sequences[-1]} sequences over {config.sequences[0]}"
-    targets = [Target(name, speed[-1] / speed[0], ">=", 1.0, "x")]
+    targets = [Target(name, _tokens(rows[-1]) / _tokens(rows[0]), ">=", 1.0, "x")]
     targets.append(Target("greedy texts that differ with the sequences", _differing(rows), "<=", 0))
     return targets, _details(rows)
+
+
+def _ours(config: Config, cost: LinearCost, batch: Sequence[Submission]) -> Contender:
+    """Return our scheduler as a flow would set it, by the iterations that were measured here."""
+    prompts = [submission.prompt for submission in batch]
+    most = best_batch(cost, [p.tokens for p in prompts], [p.exact for p in prompts], config.memory.sequences)
+    rules = Rules(OURS, config.context, cost=cost)
+    return Contender(f"{OURS}, {most} sequences", rules, replace(config.memory, sequences=most))
+
+
+def _theirs(config: Config) -> list[Contender]:
+    return [
+        Contender(
+            f"{THEIRS}, margin {margin:g}, {count} sequences", None, replace(config.memory, sequences=count), margin
+        )
+        for margin in config.margins
+        for count in config.batches
+    ]
+
+
+def _tokens(row: Row) -> float:
+    return row.figures()["tokens/s"]
+
+
+def _speed(rows: Sequence[Row], limit: float) -> Target:
+    """Compare the first contender's tokens/s with the best of the others."""
+    ours, *theirs = map(_tokens, rows)
+    return Target(f"{rows[0].load}: tokens/s over transformers' best", ours / max(theirs), ">=", limit, "x")
 
 
 def _differing(rows: Sequence[Row]) -> int:
@@ -127,7 +183,7 @@ def _texts(
     config: Config, generator: Generator, requests: Sequence[Submission], device: str
 ) -> tuple[list[Target], dict[str, Any]]:
     """Serve a few requests at once in float32, and count the texts that are not everybody's and plain `generate`'s."""
-    contenders = [Contender(OURS, Rules(OURS, config.context), config.memory), Contender(THEIRS, None, config.memory)]
+    contenders = [Contender(OURS, Rules(OURS, config.context), config.memory), _theirs(config)[0]]
     rows = serve("texts", contenders, generator, requests, device)
     plain = _generated(generator, requests, device)
     differing = _differing(rows) + sum(own != other for own, other in zip(rows[0].ran.texts, plain, strict=True))

@@ -20,6 +20,7 @@ from pliant.benchmarks.runs import run_all
 from pliant.benchmarks.tokens.grounds import CPU, GPU, GROUNDS
 from pliant.report import observations, summarise
 from pliant.simulator import simulate
+from pliant.tokens import published
 from pliant.tokens.bound import Devices, fluid
 from pliant.tokens.policies import CHOICES, POLICIES, make
 from pliant.tokens.scheduler import Options
@@ -93,14 +94,14 @@ def cell(rows: Sequence[Row], policy: str, ground: str, load: str) -> str:
 
 
 def jobs(setting: Setting) -> list[Job]:
-    """Return the longest first, so that no process is left alone with one at the end."""
+    """Return the longest first, so that no process is left alone with one at the end; the GPU has no models to switch."""
     return [
         Job(name, load, seed, policy, setting.seconds)
         for name, ground in reversed(GROUNDS.items())
         for load in reversed(list(ground.loads))
         for seed in range(setting.seeds)
         for policy in (BOUND, *setting.policies)
-        if (seed == 0 or policy in SEEDED)
+        if (seed == 0 or policy in SEEDED) and (name, policy) != (GPU, "infaas")
     ]
 
 
@@ -108,6 +109,8 @@ def run(job: Job) -> Row:
     """Simulate one policy, or find the fluid bound; the load is the same for every policy."""
     ground = GROUNDS[job.ground]
     load, known = ground.loads[job.load](job.seed, job.seconds), ground.known
+    if job.policy == "infaas":
+        known = published.variants(published.FIGURE_4B)
     where = (job.ground, job.load, job.seed, job.policy, len(load))
     if job.policy == BOUND:
         certain = {task: dict.fromkeys(shares, 1.0) for task, shares in known.accuracy.items()}
@@ -115,7 +118,7 @@ def run(job: Job) -> Row:
         answered = fluid(alike, Devices(known.latency, certain), ground.width).utility / len(load)
         return Row(*where, fluid(load, Devices(known.latency, known.accuracy), ground.width).utility, answered)
     rng = np.random.default_rng(job.seed)
-    device = SimulatedDevice(known.latency, known.accuracy, load, rng)
+    device = SimulatedDevice(known.latency, known.accuracy, load, rng, loading=known.loading)
     policy, gamma = ("default", 0) if job.policy == PLAIN else (job.policy, None)
     if (choice := CHOICES.get(policy)) is not None and choice.gamma:  # `tome` or `vpt`, which keep to one
         own, allowed = choice.gamma, [each for each in known.latency.settings if choice.allows(each)]
@@ -171,6 +174,7 @@ def targets(rows: Sequence[Row]) -> list[Target]:
         Target("default over otas, least of all loads and seeds", least(*each("otas", *everywhere)), ">=", 1.0, "x"),
         Target("default, share of the fluid bound at 1x to 2x, least", least(*own[0], *own[1], *own[2]), ">=", 0.98),
         Target("otas over pets at 1x", ratio(rows, "otas", "pets", (CPU, "1x")), ">=", 1.18, "x"),
+        Target("otas over infaas at 1x", ratio(rows, "otas", "infaas", (CPU, "1x")), ">=", 1.0, "x"),
         Target("H200, 1.5x for 2 s: default over the bound, median of seeds", float(np.median(steady)), ">=", 0.95),
         Target("H200, 1.5x for 2 s: default over the bound, least", least(*steady), ">=", 0.95),
         Target("H200, a burst of 0.3 s: default over the bound, median of seeds", float(np.median(burst)), ">=", 0.88),

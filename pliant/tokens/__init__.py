@@ -5,7 +5,7 @@ slower and more accurate. *Utility* is what a correct answer before its deadline
 requests and says which of them run next, and at which gamma; scheduler.py runs any policy.
 
 - default policy: adaptive.py, with the price of device time and the planner
-- baselines: otas.py, and batched.py with one fixed gamma
+- baselines: otas.py, and batched.py with one fixed gamma and INFaaS
 - upper bounds on what any scheduler can earn: bound.py
 - the network: model.py, on a device in runtime.py
 """

@@ -202,6 +202,8 @@ class AdaptivePolicy:
             return utility * self._accuracy_G[task]
         return 1 + self._config.tie * utility / (1 + utility) * self._accuracy_G[task]
 
+    def lost(self, worker: int) -> None: ...
+
     def cancel(self, request: int) -> None:
         cancelled = self._requests.pop(request)
         self._kinds[self._key(cancelled)].waiting.remove((cancelled.deadline, request))

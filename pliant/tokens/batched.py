@@ -1,7 +1,7 @@
 """What the baselines have in common: policies over batches that are frozen when formed (OTAS, Algorithm 1).
 
 Requests are gathered into batches as they arrive, which stay in order of arrival. The policy owns that queue; a chooser says
-which batch runs next and at which setting: here one fixed setting; otas.py has the other.
+which batch runs next and at which setting: here one fixed setting, or models switched by load; otas.py has the third.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from pliant.errors import InputError
 from pliant.protocol import Request
 from pliant.tokens.scheduler import Decision, Knowledge, PoolState, check_tasks
 
@@ -133,11 +134,12 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Run `batch` at `setting`; the batches in `evict` are dropped."""
+    """Run `batch` at `setting`, or first load variant `setting`; the batches in `evict` are dropped."""
 
     batch: Batch | None
     setting: int = 0
     evict: tuple[Batch, ...] = ()
+    load: float | None = None  # seconds
 
 
 class Chooser(Protocol):
@@ -148,6 +150,9 @@ class Chooser(Protocol):
 
     def arrived(self, request: Request, now: float) -> None:
         """Note that a request arrived."""
+
+    def lost(self, worker: int) -> None:
+        """Note that a worker is restarted, so that what it had loaded is gone."""
 
     def learn(self, knowledge: Knowledge) -> None:
         """Use this profile from now on. Raises `InputError` where it lacks what the chooser needs."""
@@ -225,9 +230,14 @@ class BatchedPolicy:
         deadline = self._queue.first_deadline()
         return None if deadline is None else deadline - self._fastest * slowdown
 
+    def lost(self, worker: int) -> None:
+        self._chooser.lost(worker)
+
     def decide(self, pool: PoolState, now: float) -> Decision:
         choice = self._chooser.choose(self._queue.batches, pool, now)
         evicted = tuple(request.id for batch in choice.evict for request in self._queue.take(batch))
+        if choice.load is not None:
+            return Decision((), choice.setting, choice.load, evicted, load=True)
         if choice.batch is None:
             return Decision(drop=evicted)
         served, row = self._queue.take(choice.batch), self._seconds_GN[self._index[choice.setting]]
@@ -261,9 +271,68 @@ class FixedChooser:
 
     def arrived(self, request: Request, now: float) -> None: ...
 
+    def lost(self, worker: int) -> None: ...
+
     def learn(self, knowledge: Knowledge) -> None:
         knowledge.latency.row(self._setting)
 
     def choose(self, batches: Sequence[Batch], pool: PoolState, now: float) -> Choice:
         del pool, now
         return Choice(batches[0], self._setting)
+
+
+@dataclass(frozen=True, slots=True)
+class InfaasConfig:
+    """When a worker changes its variant."""
+
+    headroom: float = 0.9  # share of a variant's capacity that the arrival rate may take
+    hold: float = 5.0  # seconds between changes to a larger variant; a change to a smaller one does not wait
+    max_batch: int = 64  # requests
+
+
+class InfaasChooser:
+    """Model switching by load, a baseline of OTAS (section 5) after INFaaS (Romero et al. 2021).
+
+    There are several backbones, of which a worker has one loaded, at first the cheapest. The variant is the most accurate
+    one whose capacity covers the arrival rate. Changing it occupies the worker for the loading time, which token adaptation
+    avoids. Settings are indices of variants, the cheapest 0.
+    """
+
+    trims = True
+
+    def __init__(self, knowledge: Knowledge, workers: int, config: InfaasConfig | None = None) -> None:
+        self._config, self._workers = config or InfaasConfig(), workers
+        self._rate = ArrivalRate()
+        self._loaded = [0] * workers
+        self._changed: list[float] = []  # per worker; from the first arrival on, as any load looks quiet at first
+        self.learn(knowledge)
+
+    def learn(self, knowledge: Knowledge) -> None:
+        table = knowledge.latency
+        if table.settings != tuple(range(len(table.settings))):
+            raise InputError("variants", table.settings, "numbered from 0")
+        self._loading = knowledge.loading
+        self._capacity = [table.throughput(variant, self._config.max_batch) for variant in table.settings]
+        self._mean = [float(np.mean([shares[v] for shares in knowledge.accuracy.values()])) for v in table.settings]
+
+    def arrived(self, request: Request, now: float) -> None:
+        del request
+        self._changed = self._changed or [now] * self._workers
+        self._rate.add(now)
+
+    def lost(self, worker: int) -> None:
+        self._loaded[worker] = 0
+
+    def choose(self, batches: Sequence[Batch], pool: PoolState, now: float) -> Choice:
+        worker = pool.worker
+        wanted, loaded = self._wanted(pool.slowdown, now), self._loaded[worker]
+        if wanted < loaded or (wanted > loaded and now >= self._changed[worker] + self._config.hold):
+            self._loaded[worker], self._changed[worker] = wanted, now
+            return Choice(None, wanted, load=self._loading.get(wanted, 0.0))
+        return Choice(batches[0], loaded)
+
+    def _wanted(self, slowdown: float, now: float) -> int:
+        """Return the most accurate variant that keeps up; where none does, the one of the greatest capacity."""
+        rate = self._rate.at(now) * slowdown / self._workers
+        sufficient = [v for v, capacity in enumerate(self._capacity) if rate <= self._config.headroom * capacity]
+        return max(sufficient, key=self._mean.__getitem__) if sufficient else int(np.argmax(self._capacity))

@@ -64,6 +64,8 @@ class OtasChooser:
         self._began = now if self._began is None else self._began
         self._rate.add(now)
 
+    def lost(self, worker: int) -> None: ...
+
     def choose(self, batches: Sequence[Batch], pool: PoolState, now: float) -> Choice:
         settled = self._began is not None and now >= self._began + self._config.settling
         if len(batches) < self._config.short_queue or not settled:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pliant.errors import InputError
 from pliant.tokens.adaptive import ATTAINMENT, AdaptiveConfig, AdaptivePolicy
-from pliant.tokens.batched import BatchedPolicy, Chooser, FixedChooser
+from pliant.tokens.batched import BatchedPolicy, Chooser, FixedChooser, InfaasChooser
 from pliant.tokens.otas import OtasChooser, OtasConfig
 from pliant.tokens.points import FIRST_POINT
 from pliant.tokens.scheduler import Knowledge, Options, Policy, TokensScheduler
@@ -33,6 +33,7 @@ class Choice:
     gamma: int | None = None  # that it keeps to, unless another one is given
     allows: Callable[[int], bool] = lambda _: False  # whether it can be given this gamma to keep to
     sees: Callable[[Sequence[int]], Sequence[int]] = offered  # which of a profile's settings, unless it keeps to one
+    variants: bool = False  # whether it switches between models of several sizes: settings are numbers of variants
     served: bool = True  # whether a service can follow it
 
 
@@ -73,6 +74,9 @@ CHOICES = {
         lambda knowledge, _workers, _gamma: SlackFitPolicy(knowledge),
     ),
     "pets": Choice("gamma 0 always (PetS)", _fixed, 0, lambda gamma: gamma == 0),
+    "infaas": Choice(
+        "several backbones, switched by load (INFaaS)", _batched(InfaasChooser), variants=True, served=False
+    ),
     "tome": Choice(
         "one fixed gamma below 0 (ToMe), by default -15", _fixed, -15, lambda gamma: gamma < 0, served=False
     ),
@@ -90,7 +94,8 @@ def make(
 ) -> TokensScheduler:
     """Return a new scheduler with this policy. With `gamma` it keeps to that setting, where the policy allows it.
 
-    Raises `InputError` for an unknown policy, and for a gamma that the policy or the profile does not have.
+    For a policy that switches between variants the settings of `knowledge` are their numbers (see scheduler.py). Raises
+    `InputError` for an unknown policy, and for a gamma that the policy or the profile does not have.
     """
     if policy not in CHOICES:
         raise InputError("policy", repr(policy), f"one of {', '.join(CHOICES)}")

@@ -39,12 +39,36 @@ KINDS = (  # task, seconds to the deadline, utility; all equally frequent
     RequestKind("eurosat", 1.0, 0.01),
 )
 
+VARIANTS: Mapping[str, tuple[float, float, float]] = {
+    "small": (2.6, -0.03, 0.4),
+    "base": (1.0, 0.0, 0.8),
+    "large": (0.31, 0.015, 2.0),
+}
+"""ViT-S, B and L: throughput relative to B, accuracy less that of B, and seconds to load."""
+
 
 def profile(throughput: Mapping[int, float], gammas: tuple[int, ...] = GAMMAS) -> Knowledge:
     """Return what a scheduler would know about the paper's device; `throughput` is `FIGURE_4B` or `TABLE_I`."""
     read_off = sorted(throughput)
     sample = np.interp(gammas, read_off, [1 / throughput[gamma] for gamma in read_off])
     return Knowledge(_linear(gammas, [float(s) for s in sample]), ACCURACY, RULE)
+
+
+def variants(throughput: Mapping[int, float]) -> Knowledge:
+    """Return what INFaaS would know about backbones of three sizes; settings are indices into `VARIANTS`.
+
+    These numbers are ours: speeds from the arithmetic of ViT-S, B and L, one shift of accuracy for all tasks, loading
+    times.
+    """
+    base = 1 / throughput[0]
+    sample = [base / speed for speed, _, _ in VARIANTS.values()]
+    numbers = tuple(range(len(VARIANTS)))
+    accuracy = {
+        task: {i: min(0.99, shares[0] + shift) for i, (_, shift, _) in enumerate(VARIANTS.values())}
+        for task, shares in ACCURACY.items()
+    }
+    loading = {i: seconds for i, (_, _, seconds) in enumerate(VARIANTS.values())}
+    return Knowledge(_linear(numbers, sample), accuracy, RULE, loading)
 
 
 def _linear(settings: tuple[int, ...], sample: list[float]) -> LatencyTable:

@@ -40,11 +40,12 @@ SPAN = 0.02  # weight of the latest request in the mean time from arrival to dea
 
 @dataclass(frozen=True, slots=True)
 class Knowledge:
-    """Latencies and accuracies per setting: a gamma, or the number of an operating point."""
+    """Latencies and accuracies per setting: a gamma, or for `infaas` the index of a variant, cheapest first."""
 
     latency: LatencyTable
     accuracy: Mapping[str, Mapping[int, float]]  # task -> setting -> share answered correctly
     rule: RateRule  # from the arrival rate to a gamma (OTAS, Algorithm 3)
+    loading: Mapping[int, float] = field(default_factory=dict)  # seconds to load a variant (infaas)
     devices: tuple[str, ...] = ()  # the name of each worker's device, such as cuda:1; empty: not said
     lead: float = 0.0  # seconds before a device's expected end at which its next batch is sent to it; 0: at the end
     limits: Mapping[int, int] = field(default_factory=dict)  # setting -> requests that run at once, where memory lacked
@@ -86,6 +87,7 @@ class Knowledge:
             },
             "accuracy": {task: [[s, share] for s, share in shares.items()] for task, shares in self.accuracy.items()},
             "rule": {"below": list(rule.below), "gammas": list(rule.gammas)},
+            "loading": [[setting, seconds] for setting, seconds in self.loading.items()],
             **({"devices": list(self.devices)} if self.devices else {}),
             **({"lead": self.lead} if self.lead else {}),
         }
@@ -99,8 +101,9 @@ class Knowledge:
             buckets = tuple(table.get("buckets", ()))  # older journals lack them
             latency = LatencyTable(tuple(table["settings"]), tuple(table["batches"]), rows, buckets)
             accuracy = {task: dict(shares) for task, shares in plain["accuracy"].items()}
+            loading, devices = dict(plain["loading"]), tuple(plain.get("devices", ()))
             rule, lead = RateRule(tuple(rule["below"]), tuple(rule["gammas"])), float(plain.get("lead", 0.0))
-            return cls(latency, accuracy, rule, tuple(plain.get("devices", ())), lead)
+            return cls(latency, accuracy, rule, loading, devices, lead)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError("facts", repr(plain)[:80], f"as Knowledge.plain gives them ({error!r})") from None
 
@@ -142,7 +145,7 @@ class PoolState:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What the worker does next: run requests at a setting (`seconds` by the profile), or none.
+    """What the worker does next: run requests at a setting (`seconds` by the profile), load a variant, or neither.
 
     Requests in `run` and `drop` have left the policy's queue. An idle decision holds until `wake_at` or the next event.
     """
@@ -151,11 +154,12 @@ class Decision:
     setting: int = 0
     seconds: float = 0.0
     drop: tuple[int, ...] = ()
+    load: bool = False
 
     @property
     def idle(self) -> bool:
         """Whether there is nothing to do."""
-        return not (self.run or self.drop)
+        return not (self.run or self.drop or self.load)
 
 
 def check_tasks(knowledge: Knowledge, tasks: Iterable[str]) -> None:
@@ -192,6 +196,9 @@ class Policy(Protocol):
 
     def decide(self, pool: PoolState, now: float) -> Decision:
         """Return what the free worker `pool.worker` does next."""
+
+    def lost(self, worker: int) -> None:
+        """Note that the worker is restarted, so that whatever it had loaded since its start is gone."""
 
     def learn(self, knowledge: Knowledge) -> None:
         """Use this profile from now on. Raises `InputError`, changing nothing, where it lacks a task or setting in use."""
@@ -394,12 +401,13 @@ class TokensScheduler:
 
     def _carry_out(self, decision: Decision, worker: int, now: float) -> list[Action]:
         actions = self._drop(decision.drop, "late")
-        if decision.run:
+        if decision.run or decision.load:
+            kind = "load" if decision.load else "run"
             run = self._apart(decision.run, now)
             expected = decision.seconds
             if len(run) < len(decision.run) and self._latency is not None:
                 expected = self._policy.knowledge.at(decision.setting, len(run))
-            launch = self._devices.launch(worker, run, expected, now, decision.setting)
+            launch = self._devices.launch(worker, run, expected, now, decision.setting, kind)
             self._fairness.launch(launch.id, launch.requests, expected)
             self._returns.launched(launch.expected)
             actions.append(launch)
@@ -435,6 +443,8 @@ class TokensScheduler:
             return [Drop(request.id, "failed") for request in running.carried if not self._wait_again(request, now)]
         self._fairness.ended(event.launch, min(now - running.launched, running.expected))
         lost = self._devices.lost(running.launch.worker)
+        if lost:
+            self._policy.lost(running.launch.worker)
         alone = len(running.launch.requests) == 1
         given_up = self._retries.failed([request.id for request in running.carried], alone, lost)
         return [

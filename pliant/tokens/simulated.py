@@ -30,17 +30,20 @@ class SimulatedDevice:
         requests: Iterable[Request],
         rng: np.random.Generator,
         jitter: float = 0.0,  # standard deviation of a duration's logarithm
+        loading: Mapping[int, float] | None = None,  # seconds to load a variant
     ) -> None:
         self._latency, self._accuracy, self._rng, self._jitter = latency, accuracy, rng, jitter
+        self._loading = loading or {}
         self._task = {request.id: request.task for request in requests}
 
     def __call__(self, launch: Launch) -> tuple[float, Finished | Failed]:
         """Return the seconds that the launch takes, and the event that ends it.
 
-        A restart takes one second.
+        A restart takes one second, and so does loading a variant whose seconds are unknown.
         """
         if launch.kind != "run":
-            return 1.0, Finished(launch.id, 1.0)
+            seconds = self._loading.get(launch.setting, 1.0) if launch.kind == "load" else 1.0
+            return seconds, Finished(launch.id, seconds)
         seconds = self._latency.at(launch.setting, len(launch.requests))
         seconds *= float(np.exp(self._jitter * self._rng.standard_normal())) if self._jitter else 1.0
         draws = self._rng.random(len(launch.requests))

@@ -99,6 +99,8 @@ class SlackFitPolicy:
         del self._waiting[:count]
         return taken
 
+    def lost(self, worker: int) -> None: ...
+
     def decide(self, pool: PoolState, now: float) -> Decision:
         batch, seconds = int(self._batch_T[self._efficient]), float(self._seconds_T[self._efficient])
         waste = bisect_left(self._waiting, (now + seconds * pool.slowdown,), hi=max(len(self._waiting) - batch, 0))

@@ -13,7 +13,7 @@ TINY = Setting(seconds=1.0, seeds=2)
 def test_every_policy_and_the_bound_is_run_at_every_load_and_targets_fall_short_where_one_is_missing():
     planned = jobs(TINY)
     for name, ground in GROUNDS.items():
-        expected = {(p, load) for p in (BOUND, *COLUMNS) for load in ground.loads}
+        expected = {(p, load) for p in (BOUND, *COLUMNS) for load in ground.loads if (name, p) != (GPU, "infaas")}
         assert {(job.policy, job.load) for job in planned if job.ground == name} == expected
     assert {job.policy for job in planned if job.seed == 1} == set(SEEDED)
     rows = [run(job) for job in planned if job.ground == CPU]

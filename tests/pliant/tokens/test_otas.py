@@ -1,4 +1,4 @@
-"""The baseline OTAS (Algorithms 2 and 3) decides as published, defects included."""
+"""The baselines OTAS (Algorithms 2 and 3) and INFaaS decide as published, defects included."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pliant.protocol import Arrived, Finished, Launch
-from pliant.tokens.batched import BatchingConfig, Queue
+from pliant.tokens.batched import BatchingConfig, InfaasChooser, InfaasConfig, Queue
 from pliant.tokens.otas import DROP, OtasBatch, OtasChooser, OtasConfig, otas_plan
 from pliant.tokens.policies import make
 from pliant.tokens.published import FIGURE_4B, profile
 from pliant.tokens.scheduler import Options, PoolState
-from tests.fixtures.tokens.loads import ask
+from tests.fixtures.tokens.loads import VARIANTS, World, ask, bursty, run
 
 KNOWN = profile(FIGURE_4B)
 
@@ -48,7 +48,7 @@ def chooser(rate: int = 0, now: float = 0.0, workers: int = 1, **config) -> Otas
 def test_a_short_queue_takes_the_gamma_of_the_published_table(rate, gamma):
     (batch,) = batches((2, 9.0, 0.5))
     choice = chooser(rate, 5.0).choose([batch], pool_state(5.0), 5.0)
-    assert (choice.batch, choice.setting) == (batch, gamma)
+    assert (choice.batch, choice.setting, choice.load) == (batch, gamma, None)
 
 
 def carried_out(policy: str) -> list[tuple[int, ...]]:
@@ -130,3 +130,46 @@ def test_a_state_with_less_utility_and_an_earlier_clock_is_forgotten():
     queue = [first, second, third]
     assert earned(queue, (1, 0, 0), 0.0) == 5.75
     assert earned(queue, otas_plan(queue, 0.0), 0.0) == 4.0
+
+
+CAPACITY = [VARIANTS.latency.throughput(variant, 64) for variant in (0, 1, 2)]
+
+
+def infaas_chooser(workers: int = 1, **config) -> InfaasChooser:
+    """Return a chooser whose first request came long ago."""
+    infaas = InfaasChooser(VARIANTS, workers, InfaasConfig(**config))
+    infaas.arrived(ask(0), 0.0)
+    return infaas
+
+
+def choose(infaas: InfaasChooser, now: float, worker: int = 0, slowdown: float = 1.0, workers: int = 1):
+    queue = Queue(BatchingConfig())
+    queue.add(ask(0, within=9.0))
+    return infaas.choose(queue.batches, PoolState(worker, (now,) * workers, slowdown), now)
+
+
+def loaded(infaas: InfaasChooser, rate: float, now: float, **more) -> tuple[int, float | None]:
+    for i in range(round(rate)):
+        infaas.arrived(ask(i), now)
+    choice = choose(infaas, now, **more)
+    return choice.setting, choice.load
+
+
+def test_a_worker_runs_its_variant_and_loads_one_that_keeps_up_when_load_rises():
+    infaas = infaas_chooser()
+    assert loaded(infaas, 0.5 * CAPACITY[2], 10.0) == (2, 0.2)  # quiet: the most accurate
+    assert loaded(infaas, 0.0, 11.0 + 1e-9) == (2, None)
+    assert loaded(infaas, CAPACITY[2], 20.0) == (1, 0.1)  # at once, since requests would be late
+    assert loaded(infaas, CAPACITY[1], 30.0) == (0, 0.05)
+    assert loaded(infaas, 9 * CAPACITY[0], 40.0) == (0, None)  # more than any variant can do
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_over_a_load_it_goes_down_when_the_rate_rises_and_up_again_when_it_falls(workers):
+    load = bursty(4, 8.0, rates=[rate * workers for rate in (15, 200, 15)])
+    _, books = run(load, World(0), workers, policy="infaas")
+    loads = [launch.setting for launch in books.launches.values() if launch.kind == "load" and launch.worker == 0]
+    assert loads[0] == 2
+    assert 0 in loads
+    assert loads[-1] == 2
+    assert len(loads) < 12

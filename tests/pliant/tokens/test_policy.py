@@ -15,7 +15,7 @@ from pliant.latency import LatencyTable
 from pliant.protocol import Answer, Arrived, Changed, Drop, Failed, Finished, Launch, Woke, replay
 from pliant.tokens.artifact import GAMMAS, Accuracies, RateRule
 from pliant.tokens.policies import CHOICES, POLICIES, SERVED, make
-from pliant.tokens.published import FIGURE_4B, profile
+from pliant.tokens.published import FIGURE_4B, profile, variants
 from pliant.tokens.scheduler import Knowledge, TokensScheduler
 from pliant.tokens.scheduler import knowledge as tokens_knowledge
 from tests.fixtures.tokens.loads import (
@@ -24,6 +24,7 @@ from tests.fixtures.tokens.loads import (
     World,
     ask,
     bursty,
+    known,
     run,
     scheduler,
     text,
@@ -43,8 +44,9 @@ def knowledges(draw) -> Knowledge:
     accuracy = {task: {s: draw(shares) for s in settings} for task in draw(st.sets(st.text(max_size=3), max_size=3))}
     below = tuple(sorted(draw(st.sets(st.floats(0, 1e4), max_size=3))))
     rule = RateRule(below, tuple(draw(st.sampled_from(settings)) for _ in range(len(below) + 1)))
+    loading = {s: draw(st.floats(0, 9)) for s in settings} if draw(st.booleans()) else {}
     buckets = batches if draw(st.booleans()) else ()
-    return Knowledge(LatencyTable(settings, batches, rows, buckets), accuracy, rule)
+    return Knowledge(LatencyTable(settings, batches, rows, buckets), accuracy, rule, loading)
 
 
 @given(knowledges())
@@ -66,6 +68,7 @@ def without(key: str) -> dict:
         {**KNOWN.plain(), "accuracy": ["easy"]},
         {**KNOWN.plain(), "accuracy": {"easy": [1, 2]}},
         {**KNOWN.plain(), "rule": {"below": []}},
+        {**KNOWN.plain(), "loading": 3},
     ],
 )
 def test_facts_that_are_no_knowledge_are_refused(facts):
@@ -86,7 +89,7 @@ def changed(some: Knowledge, factor: float = 1.0, drop: str = "", **more) -> Kno
 @every_policy
 @pytest.mark.parametrize("workers", [1, 2])
 def test_nobody_is_lost_and_nothing_launched_twice_when_knowledge_changes_under_load(policy, workers):
-    base = KNOWN
+    base = known(policy)
     changes = [
         (0.2, changed(base, 1.5)),
         (0.5, changed(base, 0.5)),
@@ -102,7 +105,7 @@ def test_nobody_is_lost_and_nothing_launched_twice_when_knowledge_changes_under_
     assert replay(fresh, map(decode, text(journal))) == journal
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", [policy for policy in POLICIES if policy != "infaas"])
 def test_new_latencies_hold_from_the_next_decision_and_old_launches_end_by_the_old_ones(policy):
     """A launch that was decided on the old profile took what that said, so the device is not slow."""
     fresh = scheduler(policy)
@@ -126,7 +129,7 @@ def test_facts_that_lack_a_task_in_use_are_refused_and_change_nothing(policy, ru
         fresh.handle(Arrived(ask(1, within=9.0, task="hard")), 0.0)
     wake, waiting = fresh.wake_at(), fresh.waiting
     with pytest.raises(InputError, match="task is hard, but must be one of easy"):
-        fresh.handle(Changed(changed(KNOWN, 3.0, drop="hard").plain()), 0.001)
+        fresh.handle(Changed(changed(known(policy), 3.0, drop="hard").plain()), 0.001)
     fresh.check()
     assert (fresh.wake_at(), fresh.waiting) == (wake, waiting)
     restart = fresh.handle(Failed(first.id, "crash"), 0.002)  # the request waits again, and its task is still known
@@ -140,7 +143,7 @@ PUBLISHED = profile(FIGURE_4B)
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_policy_is_made_by_its_name_and_described_in_a_sentence(policy):
-    created = make(policy, PUBLISHED)
+    created = make(policy, variants(FIGURE_4B) if policy == "infaas" else PUBLISHED)
     assert isinstance(created, TokensScheduler)
     (launch,) = created.handle(Arrived(ask(0, task="cifar10")), 0.0)
     gamma = CHOICES[policy].gamma
@@ -148,8 +151,8 @@ def test_every_policy_is_made_by_its_name_and_described_in_a_sentence(policy):
     assert len(POLICIES[policy]) > 10
 
 
-def test_fixed_gammas_are_baselines_that_no_service_follows():
-    assert set(POLICIES) - set(SERVED) == {"tome", "vpt"}
+def test_what_switches_between_models_and_the_fixed_ones_are_baselines_that_no_service_follows():
+    assert set(POLICIES) - set(SERVED) == {"infaas", "tome", "vpt"}
 
 
 WITH_POINTS = tokens_knowledge(profile_with_points("digest", "d"), [with_points(tiny_task("a", "xy", "digest"))])
@@ -197,3 +200,4 @@ def test_a_scheduler_knows_the_gammas_that_were_profiled_and_that_every_task_was
     assert known.latency.settings == (-20, -15, -10, -5, 0, 2, 4)
     assert {task: dict(shares) for task, shares in known.accuracy.items()} == {t.name: dict(t.accuracy) for t in tasks}
     assert known.rule == tiny_profile("d", "cpu").rule
+    assert dict(known.loading) == {}

@@ -35,7 +35,7 @@ from pliant.tokens.simulated import SimulatedDevice
 from pliant.worlds import Course
 from pliant.worlds import World as TrueWorld
 from tests.fixtures.tokens import loads
-from tests.fixtures.tokens.loads import KNOWN, TRIMMING, Books, World, ask, bursty, run, scheduler, text
+from tests.fixtures.tokens.loads import KNOWN, TRIMMING, Books, World, ask, bursty, known, run, scheduler, text
 
 every_policy = pytest.mark.parametrize("policy", POLICIES)
 
@@ -68,7 +68,7 @@ requests_ = st.lists(
 
 def hopeless(request, policy) -> bool:
     """Whether by the profile not even the fastest launch of it alone would have been in time."""
-    table = KNOWN.latency
+    table = known(policy).latency
     return request.deadline - request.arrival < min(table.at(setting, 1) for setting in table.settings)
 
 
@@ -92,9 +92,9 @@ def test_any_load_and_any_changes_end_with_one_fate_per_request(drawn, policy, w
 
 
 def slower(policy: str, factor: float):
-    table = KNOWN.latency
+    table = known(policy).latency
     rows = tuple(tuple(factor * s for s in row) for row in table.seconds)
-    return replace(KNOWN, latency=replace(table, seconds=rows))
+    return replace(known(policy), latency=replace(table, seconds=rows))
 
 
 # Deadlines, margin, waking
@@ -153,7 +153,7 @@ def test_a_full_queue_gives_up_the_newest_request_of_whom_most_wait_for():
 def played(load, world: TrueWorld, policy: str = "default", workers: int = 1) -> Books:
     """A simulation in this world, whose books are checked after every event."""
     fresh = scheduler(policy, workers)
-    books = Books(fresh)
+    books = Books(fresh, policy=policy)
     simulate(fresh, load, loads.World().over(load), books, course=Course(world, 3))
     assert set(books.fates) == {request.id for request in load}
     return books
@@ -262,7 +262,7 @@ def test_more_than_the_limit_takes_the_seconds_of_its_parts():
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_journal_with_limits_replays_and_every_request_has_its_fate(policy):
-    limits = [(0.1 * at, Limited(setting, 4)) for at, setting in enumerate(KNOWN.latency.settings, 1)]
+    limits = [(0.1 * at, Limited(setting, 4)) for at, setting in enumerate(known(policy).latency.settings, 1)]
     journal, _ = run(bursty(3, 0.3), policy=policy, workers=2, changes=limits)
     assert any(isinstance(entry.event, Limited) for entry in journal)
     assert text(replay(scheduler(policy, 2), journal)) == text(journal)

@@ -176,7 +176,7 @@ def test_what_can_be_known_before_serving_is_refused_before_serving(folder, tmp_
 
     refused(RegistryError, "no version under the alias nightly", alias="nightly")
     refused(InputError, "PLIANT_GAMMA is 3, but must be one of the profiled", gamma=3)
-    refused(InputError, "PLIANT_POLICY is 'tome'", policy="tome")
+    refused(InputError, "PLIANT_POLICY is 'infaas'", policy="infaas")
     (tmp_path / "file").write_text("")
     unwritable = "journal is .*, but must be a file that this user can write"
     refused(InputError, rf"{unwritable} \(.*file is no folder\)", journal=tmp_path / "file" / "journal.jsonl")
