@@ -1,8 +1,9 @@
 """`pliant demo --story`: the night watch at work in a running system, in some minutes.
 
-A change is planted in what the clients send. The service notices it, the story starts the flow for the alarm, and the
-service tries the challenger and promotes it. Then a release that the gate refused is forced in by `pliant promote` and
-taken back by `pliant rollback`. Everything happens in a folder and a registry of its own: no release of yours is touched.
+A change is planted in what the clients send, which costs accuracy. The service notices it, the story starts the flow for the
+alarm, which learns from the labels that clients report, and the service tries the challenger and promotes it. Then a release
+that the gate refused is forced in by `pliant promote` and taken back by `pliant rollback`. Everything happens in a folder
+and a registry of its own: no release of yours is touched.
 
 In production Prefect starts the flow (docs/watch.md); here the story itself does, as soon as the event is in
 `events.jsonl`: Prefect's trigger waits 30 s so that one run answers a burst of alarms.
@@ -21,12 +22,13 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 from pliant import systems
 from pliant.benchmarks.demo.story_follow import Follower, Mark, MissedError
-from pliant.benchmarks.demo.story_load import Answer, Clients, Speech
+from pliant.benchmarks.demo.story_load import Answer, Clients
 from pliant.benchmarks.endpoint import serving
 from pliant.errors import PliantError
 from pliant.flows import settings
@@ -34,10 +36,10 @@ from pliant.flows.run import with_prefect
 from pliant.flows.settings import Settings
 from pliant.serving.events import ALARM, CHAMPION, ROLLBACK
 
-SYSTEM = "bins"
-"""Its flow is the quickest that has something to learn from a change: bins for the lengths that it has seen."""
+SYSTEM = "tokens"
+"""Its flow learns from labels, and its backbone is kept from one run to the next."""
 
-RATE, DEADLINE = 15.0, 20.0
+RATE, DEADLINE = 20.0, 20.0
 """Requests a second, and the seconds within which each must be answered: no failure is due to a slow machine."""
 
 SERVICE: Mapping[str, Any] = {
@@ -53,12 +55,22 @@ SERVICE: Mapping[str, Any] = {
 }
 """Everything is shorter than by default, so that a night takes minutes, and the tests of a trial see less than usual."""
 
-GATHER_SECONDS = 10.0  # from the alarm to the flow, so that the journal has some requests of the new kind
 BAD_ANSWERS, GOOD_ANSWERS = 120, 150  # that are waited for before and after the rollback
-LIMITS: Mapping[str, float] = {"learn": 300, "alarm": 300, "trial": 600, "take-up": 120, "rollback": 60, "answers": 120}
+LIMITS: Mapping[str, float] = {
+    "learn": 300,
+    "alarm": 300,
+    "labels": 300,
+    "trial": 600,
+    "take-up": 120,
+    "rollback": 60,
+    "answers": 120,
+}
 """Seconds, generous, as machines are slow: what has not come by then has failed."""
 CLEARED = ("mlruns", "watch", "trials", "outbox", "journals", "outcomes", "observed", "events.jsonl")
 """What a former story has left in its folder and would mix with this one. Trained models and Prefect's runs stay."""
+WINDOW = 10.0  # seconds over which the picture takes shares
+DRAWN = ("change", "alarm", "flow", "gate passed", "promoted", "bad answers", "rollback")
+"""Names of marks that the picture shows."""
 ENDS = ("promoted ", "taken back ")
 """How the reasons of a service begin that has decided on a challenger; a flow and a command tell of champions, too."""
 
@@ -66,7 +78,7 @@ ENDS = ("promoted ", "taken back ")
 def story() -> int:
     """Tell the story. Returns 1 where a step did not come or a request failed. Raises `PliantError`."""
     console, home = Console(), settings.read().home / "story"
-    with own_environment(home):
+    with own_environment(home), patch.dict(os.environ, PLIANT_TRUSTED_LABELS="anonymous"):
         listed = systems.system(SYSTEM)
         clear(home)
         (home / "mlruns").mkdir(parents=True, exist_ok=True)
@@ -75,7 +87,8 @@ def story() -> int:
         with with_prefect(settings.read(), 0, prepare):
             telling = _Story(console, settings.read())
             trouble = telling.tell()
-    return _conclude(console, telling.follower.marks, telling.clients.answers if telling.clients else [], trouble)
+    answers = telling.clients.answers if telling.clients else []
+    return _conclude(console, telling.follower.marks, answers, trouble, home / "story.png")
 
 
 @contextmanager
@@ -111,24 +124,23 @@ class _Story:
 
     def tell(self) -> str:
         """Tell the whole story; return why it ended early, or nothing."""
-        part, journal = self.part, self.project.home / "journals" / f"{SYSTEM}.jsonl"
+        part, home = self.part, self.project.home
         self.console.rule("A first release, and its clients")
-        self.console.print(f"The gate: {self._run(part.FIRST)['reason']}.")
+        self.console.print(f"The gate: {self._run(part.first(home))['reason']}.")
         before, after = part.mixes()
         with ExitStack() as stack:
-            address = stack.enter_context(serving(SYSTEM, 0, self.project, journal=journal, **SERVICE))
-            stack.enter_context(self.follower.running(address + part.STATUS))
-            speech = Speech(part.PATH, part.body, part.read)
-            self.clients = Clients(address, speech, before, RATE, DEADLINE, self.follower.start)
+            address = stack.enter_context(serving(SYSTEM, 0, self.project, **SERVICE, **part.SERVICE))
+            stack.enter_context(self.follower.running(f"{address}/v1/status"))
+            self.clients = Clients(address, part.SPEECH, before, RATE, DEADLINE, self.follower.start)
             stack.enter_context(self.clients.running())
             try:
                 self._learn(before.name)
                 self.console.rule("A change, and what follows by itself")
                 self.clients.mix = after
-                self._answer_alarm(part.after(journal))
+                self._answer_alarm(part.after(home))
                 self._try()
                 self.console.rule("A bad champion, forced in and taken back")
-                self._force_and_take_back(part.worse(journal))
+                self._force_and_take_back(part.worse(home))
             except (MissedError, PliantError) as error:
                 return f"The story ends here: {error}."
         return ""
@@ -157,12 +169,14 @@ class _Story:
     def _answer_alarm(self, overrides: Mapping[str, Any]) -> None:
         """Wait for the alarm of the change and run the flow for it. Raises `MissedError` where its gate refuses."""
         follower = self.follower
+        assert self.clients is not None, "the clients run by now"
+        clients, labels = self.clients, self.clients.labels + self.part.NEWEST
         planted = follower.mark("change", f"the change: {self.part.CHANGE}")
         alarm = lambda: next(iter(follower.events(ALARM, planted)), None)  # noqa: E731
-        at, event = follower.wait("the alarm", LIMITS["alarm"], alarm, self.clients)
+        at, event = follower.wait("the alarm", LIMITS["alarm"], alarm, clients)
         reason = str(event.payload["reason"])
         follower.mark("alarm", f"alarm, {at - planted:.1f} s after the change: {reason}", at)
-        time.sleep(max(0.0, at + GATHER_SECONDS - follower.now()))
+        follower.wait("labels", LIMITS["labels"], lambda: True if clients.labels >= labels else None, clients)
         self.console.print(
             "The story starts the flow for the event pliant.alarm; in production Prefect's trigger does."
         )
@@ -259,7 +273,7 @@ def command(*words: str) -> None:
     args.run(args)
 
 
-def _conclude(console: Console, marks: Sequence[Mark], answers: Sequence[Answer], trouble: str) -> int:
+def _conclude(console: Console, marks: Sequence[Mark], answers: Sequence[Answer], trouble: str, picture: Path) -> int:
     """Print what happened in the order of time; return the exit status."""
     table = Table("second", "what happened", title="The story")
     for mark in sorted(marks, key=lambda mark: mark.at):
@@ -269,6 +283,40 @@ def _conclude(console: Console, marks: Sequence[Mark], answers: Sequence[Answer]
     console.print(f"Requests: {len(answers)}; failed: {len(failed)} (target: 0).")
     for answer in failed[:5]:
         console.print(f"  {answer.at:.1f} s: {answer.failure}", markup=False)
+    times = {mark.name: mark.at for mark in marks}
+    if not trouble:
+        spans = [("start", "change"), ("change", "gate passed"), ("promoted", "promote")]
+        before, changed, promoted = (accuracy(answers, times[begin], times[end]) for begin, end in spans)
+        console.print(
+            f"Right: {before:.1%} before the change, {changed:.1%} after it, {promoted:.1%} after the promotion."
+        )
+        if not changed < min(before, promoted):
+            trouble = "The change should cost accuracy, and the promotion bring some of it back."
+        draw(marks, answers, picture)
+        console.print(f"The picture of it: {picture}", markup=False)
     if trouble:
         console.print(trouble, style="bold red", markup=False)
     return 1 if trouble or failed else 0
+
+
+def accuracy(answers: Sequence[Answer], begin: float, end: float) -> float:
+    """Return the share of the answers between two seconds of the story that are right."""
+    return float(np.mean([each.correct for each in answers if begin <= each.at < end and not each.failure]))
+
+
+def draw(marks: Sequence[Mark], answers: Sequence[Answer], path: Path) -> None:
+    """Draw, over the seconds of the story, how many answers clients saw to be right, with what happened, as a PNG."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    axes, end = figure.subplots(), max(each.at for each in answers)
+    edges = np.arange(0, end, WINDOW)
+    shares = [accuracy(answers, begin, begin + WINDOW) for begin in edges]
+    axes.plot(edges + WINDOW / 2, 100 * np.array(shares), color="tab:blue")
+    shown = [mark for mark in marks if mark.name in DRAWN]
+    for number, mark in enumerate(sorted(shown, key=lambda mark: mark.at)):
+        axes.axvline(mark.at, color="0.7", linewidth=1, zorder=0)
+        axes.text(mark.at, 104 + 7 * (number % 3), f" {mark.name}", fontsize=8)
+    axes.set(xlabel="seconds", ylabel=f"right, % of answers in {WINDOW:g} s", xlim=(0, end), ylim=(0, 125))
+    axes.set_yticks(range(0, 101, 20))
+    figure.savefig(path, dpi=110)

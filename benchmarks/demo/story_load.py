@@ -70,13 +70,22 @@ class Speech:
 class Clients:
     """Sends `rate` requests a second of the present `mix`; `answers` grows by one for each that ends."""
 
-    def __init__(self, address: str, speech: Speech, mix: Mix, rate: float, deadline: float, start: float) -> None:
-        """`start`: the `time.monotonic()` from which times count."""
+    def __init__(
+        self,
+        address: str,
+        speech: Speech,
+        mix: Mix,
+        rate: float,
+        deadline: float,
+        start: float,
+        labelled: float = 1.0,
+    ) -> None:
+        """`start`: the `time.monotonic()` from which times count; `labelled`: share of the answers that are."""
         self.mix = mix
         self.answers: list[Answer] = []
         self.labels, self.refused_labels = 0, 0
         self._address, self._url, self._speech, self._rate = address, address + speech.path, speech, rate
-        self._deadline, self._start = deadline, start
+        self._deadline, self._start, self._labelled = deadline, start, labelled
         self._ended = threading.Event()
         self._trouble: BaseException | None = None
 
@@ -120,14 +129,15 @@ class Clients:
             due = time.monotonic()
             while not self._ended.is_set():
                 example = self.mix.examples[int(rng.integers(len(self.mix.examples)))]
-                task = asyncio.create_task(self._send(session, example, f"client {rng.integers(CLIENTS)}"))
+                key, labelled = f"client {rng.integers(CLIENTS)}", bool(rng.random() < self._labelled)
+                task = asyncio.create_task(self._send(session, example, key, labelled))
                 sending.add(task)
                 task.add_done_callback(sending.discard)
                 due += rng.exponential(1 / self._rate)
                 await asyncio.sleep(max(0.0, due - time.monotonic()))
             await asyncio.gather(*sending)
 
-    async def _send(self, session: aiohttp.ClientSession, example: Any, key: str) -> None:
+    async def _send(self, session: aiohttp.ClientSession, example: Any, key: str, labelled: bool) -> None:
         content = json.dumps(self._speech.body(example, self._deadline))
         headers = {"content-type": "application/json", "x-pliant-key": key}
         sent, failure, said, answer = time.monotonic(), "", Said(0, False, 0.0), None
@@ -144,7 +154,7 @@ class Clients:
         end = time.monotonic()
         at = end - self._start
         self.answers.append(Answer(at, end - sent, said.version, said.correct, said.confidence, failure))
-        if answer is not None and (label := self._speech.label(answer, example)) is not None:
+        if labelled and answer is not None and (label := self._speech.label(answer, example)) is not None:
             taken = False
             with suppress(TimeoutError, aiohttp.ClientError):
                 async with session.post(f"{self._address}/v1/outcomes", json=label) as response:

@@ -41,6 +41,7 @@ SLOW = ("agreement of ", "load")
 LEARNING = 600.0  # seconds within which the watch knows what is usual
 SETTLED = 5.0  # seconds between what is usual and the change
 DEADLINE = 30.0  # seconds of each request, so that none is refused because the machine is slow or trains meanwhile
+LABELLED = 0.2  # share of the answers, where clients label any
 SERVED = 20  # answers of the new release that are waited for
 LOOK_SECONDS = 2.0  # between two looks at Prefect's runs
 PATIENCE = 30.0  # seconds after the end of the last run, within which a challenger is seen
@@ -111,7 +112,7 @@ def changes(system: str, context: Context) -> Measured:
         address = running.enter_context(serving(system, 0, project, journal=journal, **options))
         follower = Follower(project.home, system, say)
         running.enter_context(follower.running(address + plan.status))
-        clients = Clients(address, plan.speech, plan.before, plan.rate, DEADLINE, follower.start)
+        clients = Clients(address, plan.speech, plan.before, plan.rate, DEADLINE, follower.start, LABELLED)
         running.enter_context(clients.running())
 
         def learnt() -> bool | None:

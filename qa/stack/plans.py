@@ -13,31 +13,24 @@ first predictor has learnt already: there the gate is right to refuse a further 
 tokens: handwritten digits of the profiling split, which no task was trained or tested with: their blurred copies are new
 pictures, and the flow's gate tests with some of them.
 
-Clients of cascade and tokens report the right label of every answer.
+Clients of cascade and tokens report right labels.
 """
 
 from __future__ import annotations
 
-import base64
-import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import nan
 from pathlib import Path
 from typing import Any
 
-from PIL import Image, ImageFilter
-
-from pliant.benchmarks.bins import story as bins_story
-from pliant.benchmarks.bins.demo import held_out
+from pliant.benchmarks.bins.demo import OVERRIDES as BINS
+from pliant.benchmarks.bins.demo import Example, held_out
 from pliant.benchmarks.cascade.demo import OVERRIDES as CASCADE
 from pliant.benchmarks.cascade.demo import TextExample
 from pliant.benchmarks.demo.story_load import Mix, Said, Speech
-from pliant.benchmarks.load_generator import Example, examples
 from pliant.benchmarks.packing.demo import OVERRIDES as PACKING
-from pliant.benchmarks.tokens import rollback as tokens_speech
-from pliant.benchmarks.tokens.demo import OVERRIDES as TOKENS
-from pliant.training.data import load
+from pliant.benchmarks.tokens import story
 from pliant.training.packing import corpus
 
 
@@ -59,28 +52,35 @@ class Plan:
     service: Mapping[str, Any] = field(default_factory=dict)
 
 
-LEARNS: Mapping[str, Any] = {"keep_inputs": True, "trusted_labels": "anonymous"}
-"""Settings of a service whose clients teach it."""
-
-
-OTHERS = ("sympy", "networkx")
-"""Packages whose texts are sent after the second change alone."""
+STREAM, OTHERS = "package", ("sympy", "networkx")
+"""A stream, and the packages whose texts are sent after the second change alone."""
 
 
 def bins(home: Path) -> Plan:
     """Longer texts, then those of OTHERS."""
-    texts = sorted(held_out(bins_story.STREAM), key=lambda example: len(example.text))
+    texts = sorted(held_out(STREAM), key=lambda example: len(example.text))
     usual, other = ([each for each in texts if (each.label in OTHERS) is of] for of in (False, True))
+    lengths = [f"journal:{home / 'journals' / 'bins.jsonl'}", "data"]
+    observed = {**BINS, "streams": [{**stream, "lengths": lengths} for stream in BINS["streams"]]}
+
+    def body(example: Example, deadline: float) -> dict[str, Any]:
+        tensor = {"name": "text", "datatype": "BYTES", "shape": [1], "data": [example.text]}
+        return {"inputs": [tensor], "parameters": {"deadline": deadline}}
+
+    def read(answer: Mapping[str, Any], example: Example) -> Said:
+        outputs = {output["name"]: output["data"] for output in answer["outputs"]}
+        return Said(int(answer["model_version"]), outputs["label"][0] == example.label, max(outputs["scores"]))
+
     return Plan(
-        speech=Speech(bins_story.PATH, bins_story.body, bins_story.read),
+        speech=Speech(f"/v2/models/{STREAM}/infer", body, read),
         before=Mix("short texts", usual[: int(0.3 * len(usual))]),
         planted=(
             Mix("bins: longer texts", usual[int(0.7 * len(usual)) : int(0.95 * len(usual))]),
             Mix("bins: new vocabulary, texts of other packages", other),
         ),
         rate=15.0,
-        parameters={"bins": {"overrides": bins_story.after(home / "journals" / "bins.jsonl")}},
-        status=bins_story.STATUS,
+        parameters={"bins": {"overrides": observed}},
+        status="/status",
     )
 
 
@@ -129,7 +129,7 @@ def cascade(home: Path) -> Plan:
         ),
         rate=20.0,
         parameters={"cascade": {"overrides": {**CASCADE, "feedback": feedback, "learn": {"rows": 200}}}},
-        service=LEARNS,
+        service=story.SERVICE,
     )
 
 
@@ -178,39 +178,23 @@ def packing(_home: Path) -> Plan:
 
 COMMON, TIMES = ("1", "7"), 5
 """Classes that the first change sends so many times as often."""
-BLUR = 0.8  # pixels of pictures with 8 x 8
 
 
 def tokens(home: Path) -> Plan:
     """Another mix of classes, then blurred pictures."""
-    task = tokens_speech.TASK
-    data = load(f"digits:{task}", task)
-    pictures = examples(data, [int(i) for i in data.split.profiling])
+    pictures = story.mixes()[0].examples
     mixed = [picture for picture in pictures for _ in range(TIMES if picture.label in COMMON else 1)]
-    learnt = {**TOKENS, "data": (f"digits:{task}",), "feedback": {"outcomes": str(home / "outcomes" / "tokens")}}
-
-    def label(answer: Mapping[str, Any], picture: Example) -> Mapping[str, Any]:
-        return {"id": answer["id"], "label": picture.label}
-
     return Plan(
-        speech=Speech("/v1/predict", tokens_speech.body, tokens_speech.read, label),
+        speech=story.SPEECH,
         before=Mix("pictures of all classes", pictures),
         planted=(
             Mix(f"tokens: {' and '.join(COMMON)} {TIMES} times as often", mixed),
-            Mix(f"tokens: blur of {BLUR:g} pixels", [blurred(each) for each in mixed]),
+            Mix(f"tokens: blur of {story.BLUR:g} pixels", [story.blurred(each) for each in mixed]),
         ),
         rate=25.0,
-        parameters={"tokens": {"overrides": learnt}},
-        service=LEARNS,
+        parameters={"tokens": {"overrides": story.first(home)}},
+        service=story.SERVICE,
     )
-
-
-def blurred(picture: Example) -> Example:
-    """Return the picture through a Gaussian blur."""
-    image = Image.open(io.BytesIO(base64.b64decode(picture.encoded))).filter(ImageFilter.GaussianBlur(BLUR))
-    buffer = io.BytesIO()
-    image.save(buffer, format="PNG")
-    return Example(base64.b64encode(buffer.getvalue()).decode(), picture.label)
 
 
 PLANS: Mapping[str, Callable[[Path], Plan]] = {"tokens": tokens, "bins": bins, "cascade": cascade, "packing": packing}

@@ -93,6 +93,8 @@ class Trial:
         self._following: set[asyncio.Task[None]] = set()  # each waits for the end of an answer
         self._pairs: OrderedDict[str, tuple[Any, Any, Arm]] = OrderedDict()
         """What both said, and what a client saw, by the id of an answer."""
+        self._early: OrderedDict[str, tuple[str | float, str, str]] = OrderedDict()
+        """Labels that came before the copy was answered, each with its tenant, and whose evidence it is."""
 
     async def answer(self, call: Call[A], arrived: float, deadline: float, ended: Ended[A] | None = None) -> Served[A]:
         """Return the answer of the arm that the request's key belongs to. Raises what that arm raises.
@@ -176,17 +178,22 @@ class Trial:
         task.add_done_callback(self._following.discard)
 
     def label(self, id: str, label: str | float) -> None:
-        """Take the right label of an answer of either arm."""
-        pair = self._pairs.pop(id, None)
-        if pair is not None:
-            champion, challenger, seen = pair
-            tenant = TENANT.get()
-            slices = (
-                *([f"the class {label}"] if isinstance(label, str) else []),
-                *([f"the tenant {tenant}"] if tenant else []),
-            )
-            right = bool(champion == label), bool(challenger == label)
-            self.feed(Label(id, *right, seen, tuple(slices), tenant=EVIDENCE.get()))
+        """Take the right label of an answer of either arm, also before its copy is answered."""
+        if id in self._pairs:
+            self._count_label(id, label, TENANT.get(), EVIDENCE.get())
+        else:
+            self._early[id] = label, TENANT.get(), EVIDENCE.get()
+            while len(self._early) > PAIRS:
+                self._early.popitem(last=False)
+
+    def _count_label(self, id: str, label: str | float, tenant: str, evidence: str) -> None:
+        champion, challenger, seen = self._pairs.pop(id)
+        slices = (
+            *([f"the class {label}"] if isinstance(label, str) else []),
+            *([f"the tenant {tenant}"] if tenant else []),
+        )
+        right = bool(champion == label), bool(challenger == label)
+        self.feed(Label(id, *right, seen, tuple(slices), tenant=evidence))
 
     def feed(self, event: Event) -> None:
         """Give the controller an event, and have done what it wants."""
@@ -226,6 +233,8 @@ class Trial:
             if mine is not None and mine.id:
                 first, second = (None if each is None else each.label for each in both)
                 self._pairs[mine.id] = first, second, seen
+                if mine.id in self._early:
+                    self._count_label(mine.id, *self._early.pop(mine.id))
         while len(self._pairs) > PAIRS:
             self._pairs.popitem(last=False)
         self.feed(ShadowCompared(request.id, agree(champion, challenger), tenant=request.tenant))

@@ -7,8 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from pliant.rollout.events import Label
 from pliant.serving.http.api_errors import ApiError
 from pliant.serving.loop import trial
+from pliant.serving.loop.trial import Tried
 from tests.serving.loop.trial_service import CONFIG, Answer, Record, Service, serving
 
 pytestmark = pytest.mark.virtual
@@ -190,3 +192,14 @@ async def test_labels_of_either_arm_are_compared_in_pairs(service):
     trial.label(f"1-{copied}", str(copied))
     trial.label("unknown", "any")
     assert f"1-{copied}" not in trial._pairs
+
+
+async def test_labels_that_come_before_the_copy_is_answered_count_when_it_is(service):
+    events = []
+    service.trials.trial.feed = events.append
+    service.trials.trial.label("1-7.0", "7.0")
+    request, both = Tried("request", None, 0.0, 0.0, None, "", True), [Answer(7.0, number).served for number in (1, 2)]
+    for _ in range(2):
+        service.trials.trial._compare(request, *both, "champion")
+    (label,) = [event for event in events if isinstance(event, Label)]
+    assert (label.id, label.champion, label.challenger, label.seen) == ("1-7.0", True, True, "champion")
