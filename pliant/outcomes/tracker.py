@@ -283,12 +283,12 @@ class Tracker:
         correct = answered.correct(label)
         if former is not None and former != label:
             return LabelResult("contradicted", answered, answered.correct(former))
-        asked = report.at - self._asked.get(answered.tenant, -math.inf) <= ASKED
-        counted = bool(row.listed and row.inclusion) if asked else former is None
+        selective = report.at - self._asked.get(answered.tenant, -math.inf) <= ASKED
+        counted = bool(row.listed and row.inclusion) if selective else former is None
         if not counted and former is not None:
             return LabelResult("repeated", answered, correct)
         number, record = number_of(answered, label), self._record_of(answered.key)
-        weight = (1 / row.inclusion if asked else 1.0) if counted else 0.0
+        weight = (1 / row.inclusion if selective else 1.0) if counted else 0.0
         self._replace(row._replace(label=number, inclusion=0.0 if counted else row.inclusion))
         before, broke = record.refuted, False
         if counted:

@@ -257,10 +257,10 @@ class Store:
             raise
         return base
 
-    def _rows(self, found: Iterable[tuple[Any, ...]], commons: Mapping[int, Answered]) -> Iterator[Row]:
+    def _rows(self, lines: Iterable[tuple[Any, ...]], commons: Mapping[int, Answered]) -> Iterator[Row]:
         now = self._clock()
         # Those that were given before the clock was set back count as given now.
-        for sequence, digest, at, answer, confidence, shared, former, label, *drawn in found:
+        for sequence, digest, at, answer, confidence, shared, former, label, *drawn in lines:
             if shared in commons:
                 numbers = tuple(array("f", former)) if former else ()
                 known = math.nan if label is None else label
