@@ -5,6 +5,7 @@ client had a key (or its tenant is trusted), and where no tenant that is not tru
 labels, so that below four such tenants nobody teaches anything (pliant/outcomes/labels.py). These shares are taken over the
 labels whose input is kept and which the flow can use, but for those that are the service's own answers: nobody gains a
 larger one by crowding out the inputs of others, or by being the latest.
+Where a service says which labels it wants, others only train.
 A row is fitted, planned or tested with by a hash of what was sent, so no model is tested on what it, or a former one, was
 trained with. What passes all that still has to pass the flow's gate.
 """
@@ -63,6 +64,11 @@ class Lesson:
 
     input: KeptInput
     record: LabelRecord
+
+    @property
+    def part(self) -> Part:
+        """What the row is for: one whose label came unasked, as of wrong answers alone, neither plans nor judges."""
+        return part_of_input(self.input) if self.record.weight else "fit"
 
 
 def lessons(

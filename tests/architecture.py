@@ -115,7 +115,18 @@ PURE_FILES = ("scheduler.py", "plan.py", "adaptive.py", "batched.py", "simulator
 IMPURE_MODULES = ("time", "random", "asyncio", "logging", "datetime", "os", "secrets", "uuid", "threading", "socket")
 RANDOM_VALUES = ("Generator",)  # of numpy.random: a type, draws nothing by itself
 STATES = (
-    *("Batch", "Bets", "Choice", "InFlight", "InFlightOutput", "Lease", "Pending", "TextInProgress", "WorkerSlot"),
+    *(
+        "Batch",
+        "Bets",
+        "Blocks",
+        "Choice",
+        "InFlight",
+        "InFlightOutput",
+        "Lease",
+        "Pending",
+        "TextInProgress",
+        "WorkerSlot",
+    ),
     *("Comparison", "Evidence", "Floors", "Groups", "Record", "Reference", "Rollout", "WithoutEach", "_Wealth"),
 )
 """Dataclasses that change while several modules use them, and may keep what follows from their fields beside these. Any

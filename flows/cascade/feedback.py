@@ -127,7 +127,9 @@ def label_rows(config: FeedbackConfig, promised: Mapping[str, Mapping[str, float
         return []
     records = read_labels(Path(config.outcomes), time.time() - DAY * config.days)
     grouped: dict[tuple[str, str, str, str], list[LabelRecord]] = {}
-    for record in teachable([record for record in records if record.task in promised], tenants(config)):
+    # Labels that came unasked where others were wanted may be of wrong answers alone.
+    records = [record for record in records if record.task in promised and record.weight]
+    for record in teachable(records, tenants(config)):
         grouped.setdefault((record.task, str(record.version), record.candidate, record.level), []).append(record)
     return [
         {
@@ -136,13 +138,18 @@ def label_rows(config: FeedbackConfig, promised: Mapping[str, Mapping[str, float
             "candidate": candidate,
             "level": level,
             "labels": len(group),
-            "accuracy": round(float(np.mean([record.correct for record in group])), 3),
-            "confidence": round(float(np.mean([record.confidence for record in group])), 3),
+            "accuracy": round(_mean([record.correct for record in group], group), 3),
+            "confidence": round(_mean([record.confidence for record in group], group), 3),
             "promised": round(promised[task].get(candidate, math.nan), 3),
             "tenants": len({record.tenant for record in group}),
         }
         for (task, version, candidate, level), group in sorted(grouped.items(), key=lambda each: -len(each[1]))
     ]
+
+
+def _mean(values: Sequence[float], records: Sequence[LabelRecord]) -> float:
+    """Return the mean of one value for each label, by the answers that the label stands for."""
+    return float(np.average(values, weights=[record.weight for record in records]))
 
 
 def _kept(config: CascadeFlowConfig, data: TextData) -> Iterator[tuple[Row, str]]:
@@ -155,7 +162,8 @@ def _kept(config: CascadeFlowConfig, data: TextData) -> Iterator[tuple[Row, str]
     taught = {
         lesson.input.id: label
         for lesson in lessons(config.feedback, data.name, usable)
-        if (label := _label(lesson.record.label, data.classes)) is not None
+        if (lesson.record.weight or (config.learn.levels and part_of_input(lesson.input) == "fit"))
+        and (label := _label(lesson.record.label, data.classes)) is not None
     }
     rows: dict[tuple[str, ...], tuple[Row, str]] = {}
     for each in kept_inputs(config.feedback, data.name):

@@ -25,7 +25,7 @@ from pliant.device import device_class, threads
 from pliant.errors import InputError
 from pliant.flows.arithmetic import ArithmeticConfig, half_of, taken, too_costly, too_slow
 from pliant.flows.config import check_distinct, check_name, configured_class, named_address
-from pliant.flows.feedback import FeedbackConfig, Lesson, lessons, part_of_input
+from pliant.flows.feedback import FeedbackConfig, Lesson, lessons
 from pliant.flows.progress import say, tell
 from pliant.flows.stage import Notes, Run, Stage, StageResult, digest_of
 from pliant.flows.tokens.config import TokensFlowConfig
@@ -336,4 +336,4 @@ def _picture(lesson: Lesson, classes: Collection[str]) -> LabelledPicture | None
     if len(lesson.input.content) != 3 * size[0] * size[1]:
         return None
     pixels_HW3 = np.frombuffer(lesson.input.content, np.uint8).reshape(*size, 3)
-    return LabelledPicture(pixels_HW3, str(label), part_of_input(lesson.input))
+    return LabelledPicture(pixels_HW3, str(label), lesson.part)

@@ -17,7 +17,7 @@ from typing import Annotated
 from pydantic import Field
 
 from pliant.fairness import SHARE, largest_equal_part
-from pliant.state import Finite, read
+from pliant.state import Finite, Sum, read
 
 Label = str | Finite
 Confidence = Annotated[float, Field(ge=0, le=1 + 1e-6)]
@@ -42,6 +42,7 @@ class LabelRecord:
     key: str  # of that client; empty: it had none
     at: Finite  # seconds since 1970
     answered_at: Finite
+    weight: Sum = 1.0  # of it in an estimate: see `Tracker.take`
 
     def to_line(self) -> str:
         """Return the record as a line of JSON, without its end."""
@@ -58,14 +59,16 @@ def teachable(
 ) -> tuple[LabelRecord, ...]:
     """Return the labels from which may be learnt, in their order.
 
-    A label of an answer that had one before is left out, and so is one of a client without a key, unless the tenant "" is
-    in `trusted`. In each task a tenant that is not trusted has at most `share` (from 0 to 1) of what is returned: of its
-    labels the latest. No tenant could have one more.
+    Of an answer's labels the first of those with the most weight is taken, and none of a client without a key, unless the
+    tenant "" is in `trusted`. In each task a tenant that is not trusted has at most `share` (from 0 to 1) of what is
+    returned: of its labels the latest. No tenant could have one more.
     """
     first: dict[tuple[str, str], LabelRecord] = {}
     for record in labels:
         if record.tenant in trusted or (record.key and record.tenant):
-            first.setdefault((record.task, record.id), record)
+            before = first.setdefault((record.task, record.id), record)
+            if before.weight < record.weight:
+                first[record.task, record.id] = record
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for record in first.values():
         counts[record.task][record.tenant] += 1

@@ -5,6 +5,10 @@ Waudby-Smith and Ramdas, Estimating means of bounded random variables by betting
 wealth ever exceeds 20 with a probability of at most 5%, over all time (Ville's inequality), so it may be looked at after
 every label. Part of the wealth is held in reserve and bet bit by bit, so that losses in good times do not hide a promise
 that breaks later (fixed share: Herbster and Warmuth, Tracking the best expert, 1998).
+
+Labels may depend on those before, as where a text comes again. So a promise is bet on by blocks, on the share of wrong
+answers of each, so long that it hardly depends on the block before. The length is chosen before the block begins, so for
+labels that do not depend on each other the bound is exact.
 """
 
 from __future__ import annotations
@@ -27,6 +31,9 @@ BETS = 12  # alternatives to the promise, each multiplying the promised odds of 
 LEAST, MOST = 1.1, 6.0  # the smallest and the largest factor
 FACTORS = np.geomspace(LEAST, MOST, BETS)
 BET_AT_ONCE = 0.5  # share of the wealth that is bet from the first label on
+BLOCK_FACTORS = np.geomspace(LEAST, 2 * MOST, BETS)  # the mean of a block varies less
+BLOCK = 8  # labels of a block that do not depend on each other
+LONGEST = 32  # labels of a block
 PACE = 200.0  # labels; the reserve is nearly whole before so many
 MAX_WEALTH = 1e100  # keeps the wealth finite
 BINS = 15  # of the expected calibration error, as in pliant/cascade/calibrate.py
@@ -35,6 +42,7 @@ MAX_REPORTS = 200  # labels of one candidate that an alarm shows, the latest one
 Version = str | int
 Key = tuple[str, Version, str]
 """Task, version and candidate: what figures are of."""
+Sums = Annotated[list[Finite], Field(min_length=BINS, max_length=BINS)]
 Wealth = NDArray[np.float64]
 
 
@@ -48,18 +56,26 @@ def reserve(labels: int) -> float:
     return (1 - BET_AT_ONCE) / (1 + math.log1p(labels / PACE))
 
 
-def bet(wealth: Wealth, labels: int, wrong: bool | NDArray[np.bool_], promised: float) -> Wealth:
-    """Return the wealth in each bet [..., BETS] after one more answer was `wrong` [...] or not; `labels` came before
-    it.
+def bet(
+    wealth: Wealth,
+    labels: int,
+    wrong: float | NDArray[np.bool_],
+    promised: float,
+    count: int = 1,
+    grid: Wealth = FACTORS,
+) -> Wealth:
+    """Return the wealth in each bet [..., BETS] after `count` more answers, of which a share of `wrong` [...], from 0 to 1,
+    was wrong; `labels` came before them.
 
     Every bet is multiplied by a ratio of likelihoods, whose mean is 1 if wrong answers are as frequent as promised, and
     less if they are rarer. `promised` may differ from label to label, but must be known before the label.
     """
     allowed = min(max(1 - promised, 1e-6), 1 - 1e-6)
-    odds = allowed / (1 - allowed) * FACTORS
+    odds = allowed / (1 - allowed) * grid
     rate = odds / (1 + odds)
-    factor = np.where(np.expand_dims(wrong, -1), rate / allowed, (1 - rate) / (1 - allowed))
-    fresh = (reserve(labels) - reserve(labels + 1)) / BETS
+    share = np.expand_dims(np.asarray(wrong, float), -1)
+    factor = share * (rate / allowed) + (1 - share) * ((1 - rate) / (1 - allowed))
+    fresh = (reserve(labels) - reserve(labels + count)) / BETS
     return np.minimum(wealth * factor + fresh, MAX_WEALTH)
 
 
@@ -100,7 +116,8 @@ class Figures:
     candidate: str
     promised: float | None  # the latest promised accuracy
     labels: int  # of answers that the promise covers
-    accuracy: float  # of these answers
+    unasked: int  # labels beside these, which count nowhere: see `Tracker.take`
+    accuracy: float  # of the answers that the promise covers
     evidence: float  # the wealth of the bets against the promise, which breaks at 20
     broken: bool  # stays true once it is; a new version starts again
     levels: tuple[LevelFigures, ...]  # count also the answers that no promise covers
@@ -108,18 +125,17 @@ class Figures:
 
 @dataclass(slots=True)
 class _Level:
-    """Sums over the labelled answers of one level, by bin of their confidence [BINS]."""
+    """Sums over the labelled answers of one level, each times its weight, by bin of their confidence [BINS]."""
 
-    labels: Annotated[list[Whole], Field(min_length=BINS, max_length=BINS)] = field(default_factory=lambda: [0] * BINS)
-    confidence: Annotated[list[Finite], Field(min_length=BINS, max_length=BINS)] = field(
-        default_factory=lambda: [0.0] * BINS
-    )
-    correct: Annotated[list[Whole], Field(min_length=BINS, max_length=BINS)] = field(default_factory=lambda: [0] * BINS)
+    labels: Sums = field(default_factory=lambda: [0.0] * BINS)
+    confidence: Sums = field(default_factory=lambda: [0.0] * BINS)
+    correct: Sums = field(default_factory=lambda: [0.0] * BINS)
+    beyond: Sum = 0.0  # what weights exceed 1 by, in all
 
 
 @dataclass(slots=True)
 class Bets:
-    """The bets against a promise from some of the labels, or against whoever reports them (echoes.py)."""
+    """The bets, label by label, against whoever reports them (echoes.py)."""
 
     labels: Whole = 0
     wealth: Annotated[list[Sum], Field(min_length=BETS, max_length=BETS)] = field(
@@ -136,6 +152,46 @@ class Bets:
 
 
 @dataclass(slots=True)
+class Blocks(Bets):
+    """The bets against a promise from some of the labels, block by block."""
+
+    wrong: Whole = 0  # of the labels
+    followed: Whole = 0  # wrong ones that another label followed
+    again: Whole = 0  # of these, those that a wrong one followed
+    last: bool = False  # whether the latest was wrong
+    size: Whole = 2 * BLOCK  # of the block under way
+    held: Whole = 0  # labels of it so far; below: their wrong ones, and the sum of what was promised
+    held_wrong: Whole = 0
+    held_promised: Sum = 0.0
+
+    def add(self, wrong: bool, promised: float) -> None:
+        self.followed, self.again = self.followed + self.last, self.again + (self.last and wrong)
+        self.labels, self.wrong, self.last = self.labels + 1, self.wrong + wrong, wrong
+        self.held, self.held_wrong = self.held + 1, self.held_wrong + wrong
+        self.held_promised += promised
+        if self.held < self.size:
+            return
+        share, mean = self.held_wrong / self.held, self.held_promised / self.held
+        before = self.labels - self.held
+        self.wealth = bet(np.asarray(self.wealth), before, share, mean, self.held, BLOCK_FACTORS).tolist()
+        self.held, self.held_wrong, self.held_promised, self.size = 0, 0, 0.0, self._next_size()
+
+    def _next_size(self) -> int:
+        """Return the labels of the next block: `BLOCK` times those that count for one.
+
+        That is the sum of the correlations of a label with all others, if each depends on the one before alone. Four
+        labels, as of runs of two, count beside those that came.
+        """
+        rate = (self.wrong + 1) / (self.labels + 4)
+        correlation = max(0.0, ((self.again + 2) / (self.followed + 4) - rate) / (1 - rate))
+        return min(round(BLOCK * (1 + correlation) / (1 - correlation)), LONGEST)
+
+    @property
+    def evidence(self) -> float:
+        return float(evidence(np.asarray(self.wealth), self.labels - self.held))
+
+
+@dataclass(slots=True)
 class Record:
     """Counts the labels of one candidate.
 
@@ -145,13 +201,15 @@ class Record:
 
     levels: dict[str, _Level] = field(default_factory=dict)
     promised: Finite | None = None
-    correct: Whole = 0
+    correct: Sum = 0.0  # weights of the correct answers
+    beyond: Sum = 0.0  # what the weights of the labels exceed 1 by, in all
+    unasked: Whole = 0
     broken: bool = False
     refuted: bool = False
     reports: list[ReportedLabel] = field(default_factory=list, repr=False)
-    bets: Bets = field(default_factory=Bets)
+    bets: Blocks = field(default_factory=Blocks)
     groups: Groups = field(default_factory=Groups)
-    teaching: WithoutEach[Bets] = field(default_factory=lambda: WithoutEach(Bets()))
+    teaching: WithoutEach[Blocks] = field(default_factory=lambda: WithoutEach(Blocks()))
 
     def add(
         self,
@@ -160,20 +218,22 @@ class Record:
         promised: float | None,
         reported: ReportedLabel,
         tenant: str | None = "",
+        weight: float = 1.0,
     ) -> bool:
         """Count the label of an answer. `tenant`: whose evidence it is, "" where that is not capped; None: it teaches
-        nothing. Returns whether it broke the promise."""
+        nothing. `weight`: how many answers it stands for. Returns whether it broke the promise."""
         sums, index = self.levels.setdefault(level, _Level()), min(max(int(confidence * BINS), 0), BINS - 1)
-        sums.labels[index] += 1
-        sums.confidence[index] += confidence
-        sums.correct[index] += reported.correct
+        sums.labels[index] += weight
+        sums.confidence[index] += weight * confidence
+        sums.correct[index] += weight * reported.correct
+        sums.beyond += weight - 1
         if promised is None:
             return False
         self.promised, wrong = promised, not reported.correct
         self.reports.append(reported)
         del self.reports[:-MAX_REPORTS]
         self.bets.add(wrong, promised)
-        self.correct += reported.correct
+        self.correct, self.beyond = self.correct + weight * reported.correct, self.beyond + weight - 1
         if tenant is not None:
             for bets in self.teaching.seeing(self.groups.of(tenant)):
                 bets.add(wrong, promised)
@@ -185,19 +245,22 @@ class Record:
         """Return the figures; `key` says of what they are."""
         levels = []
         for name, sums in self.levels.items():
-            labels = sum(sums.labels)
+            total = sum(sums.labels)
             gaps = sum(abs(sure - right) for sure, right in zip(sums.confidence, sums.correct, strict=True))
-            means = sum(sums.correct) / labels, sum(sums.confidence) / labels, gaps / labels
-            levels.append(LevelFigures(name, labels, *means))
+            means = sum(sums.correct) / total, sum(sums.confidence) / total, gaps / total
+            levels.append(LevelFigures(name, round(total - sums.beyond), *means))
         labels = self.bets.labels
-        accuracy = self.correct / labels if labels else math.nan
-        return Figures(*key, self.promised, labels, accuracy, self.bets.evidence, self.broken, tuple(levels))
+        accuracy = self.correct / (labels + self.beyond) if labels else math.nan
+        evidence = self.bets.evidence
+        return Figures(*key, self.promised, labels, self.unasked, accuracy, evidence, self.broken, tuple(levels))
 
     def copy(self) -> Record:
         """Return a copy, in some microseconds, which another thread may write to disk."""
         return replace(
             self,
-            levels={name: _Level(e.labels[:], e.confidence[:], e.correct[:]) for name, e in self.levels.items()},
+            levels={
+                name: _Level(e.labels[:], e.confidence[:], e.correct[:], e.beyond) for name, e in self.levels.items()
+            },
             reports=self.reports[:],
             bets=replace(self.bets),
             groups=Groups(self.groups.tenants.copy()),

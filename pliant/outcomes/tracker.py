@@ -1,8 +1,12 @@
 """Compares answers with labels that come later: accuracy and calibration by level, and whether a promise is broken.
 
-Pure: answers and labels come in, figures go out, with no clock, HTTP or disk. Only the `memory` newest answers can still be
-labelled, and only for `seconds`. What changed since the last `drain` may be kept elsewhere, and given back after a restart
-with `restore`.
+Pure: answers and labels come in, figures go out, with no clock, HTTP or disk. The `memory` newest answers can still be
+labelled, those that were drawn, and those that `recall` brings back, and only for `seconds`. What changed since the last
+`drain` may be kept elsewhere, and given back after a restart with `restore`.
+
+Labels that come unasked may be of wrong answers alone. So some answers of each task and tenant are drawn when they are
+given, and `wanted` lists them. Where it has listed a tenant's, labels count for those alone, by the inverse probability
+(Horvitz and Thompson, 1952), and only if they are reported after that: those of wrong answers may come first.
 
 The promise of a candidate is an accuracy. It is tested again with every label, and an ordinary test would sooner or
 later raise a false alarm. So the test is an e-process, a bet against the promise (pliant/outcomes/record.py).
@@ -11,8 +15,8 @@ A broken promise raises an alarm, which keeps the labels that led to it, and who
 broken without any one tenant's labels, too. An alarm that is taken back (the labels were false) lets the test of its
 candidate start anew.
 
-The bound is for one (task, version, candidate). It assumes that labelled answers are no worse than the others: if
-labels only come with complaints, any promise breaks.
+The bound is for one (task, version, candidate). It assumes that labelled answers are no worse than the others: if labels
+only come with complaints, and nobody labels what is wanted, any promise breaks.
 """
 
 from __future__ import annotations
@@ -20,8 +24,9 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from random import Random
 from typing import Literal, NamedTuple
 
 from pliant.errors import InputError
@@ -33,6 +38,12 @@ MAX_RECORDS = 256  # candidates with figures; the one whose last label is oldest
 MAX_ALARMS = 64  # the oldest goes first
 MAX_CHANGES = 20_000  # answers, and labels, that wait to be drained; the oldest are lost, and no more than that is
 LISTED = 10  # classes that an error names
+DAY = 86_400.0  # seconds
+ASKED = 30 * DAY  # for which a tenant's labels count for listed answers alone, after the last were listed
+WAITED = 7 * DAY  # that a listed answer waits for its label
+MAX_DRAWN = 20_000  # answers at hand; the oldest go first
+MAX_RECALLED = 20_000
+MAX_RATES = 4096  # tasks of tenants
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +94,9 @@ class Row(NamedTuple):
     common: Answered  # what it shares with others: all but label, confidence and `former`
     former: tuple[float, ...] = ()  # label and confidence of each former level, in turn
     label: float = math.nan  # the label reported; NaN: none yet
+    id: str = ""  # of one that was drawn
+    inclusion: float = 0.0  # the probability with which it was drawn; 0: it was not, or its label has counted
+    listed: float = 0.0  # when its label was asked for, in seconds since 1970; 0: never
 
     @property
     def answered(self) -> Answered:
@@ -129,12 +143,13 @@ class Alarm:
 
 @dataclass(frozen=True, slots=True)
 class LabelResult:
-    """What a label led to. Only a "counted" one changes figures; `broke`: whether it broke the promise, and `refuted`
-    whether that is now so without any one tenant's labels."""
+    """What a label led to: a first one is "taken". `counted`: whether it changed figures; `broke`: whether it broke the
+    promise, and `refuted` whether that is now so without any one tenant's labels."""
 
-    status: Literal["counted", "repeated", "contradicted", "unknown"]
+    status: Literal["taken", "repeated", "contradicted", "unknown"]
     answered: Answered | None = None
     correct: bool | None = None
+    counted: bool = False
     broke: bool = False
     refuted: bool = False
 
@@ -146,8 +161,21 @@ class Changes:
     answers: tuple[Row, ...] = ()
     labels: tuple[tuple[int, float], ...] = ()  # sequence of an answer, and its label as a number
     taken: tuple[LabelRecord, ...] = ()  # the same labels in full
+    drawn: tuple[Row, ...] = ()  # answers that were drawn or listed, or are no longer
     records: Mapping[Key, Record | None] = field(default_factory=dict)  # the last labelled last; None: gone
     alarms: tuple[Alarm, ...] | None = None  # all; None: unchanged
+
+    def then(self, later: Changes) -> Changes:
+        """Return what changed in all: of answers, and of labels, the latest `MAX_CHANGES`."""
+        records = {key: record for key, record in self.records.items() if key not in later.records}
+        return Changes(
+            answers=(self.answers + later.answers)[-MAX_CHANGES:],
+            labels=(self.labels + later.labels)[-MAX_CHANGES:],
+            taken=(self.taken + later.taken)[-MAX_CHANGES:],
+            drawn=(self.drawn + later.drawn)[-MAX_CHANGES:],
+            records={**records, **later.records},
+            alarms=self.alarms if later.alarms is None else later.alarms,
+        )
 
 
 class Tracker:
@@ -156,81 +184,122 @@ class Tracker:
     Every `now` is in seconds on one clock. It may be set back: then answers are kept for longer.
     """
 
-    def __init__(self, memory: int = 100_000, seconds: float = math.inf, recorded: bool = False) -> None:
-        """`recorded`: whether changes are kept until they are drained."""
+    def __init__(
+        self, memory: int = 100_000, seconds: float = math.inf, recorded: bool = False, drawn: float = 0.0
+    ) -> None:
+        """`recorded`: whether changes are kept until they are drained; `drawn`: answers a day of each task and tenant."""
         self._memory, self._seconds, self._recorded = memory, seconds, recorded
+        self._a_day, self._random = drawn, Random()
         self._rows: OrderedDict[bytes, Row] = OrderedDict()  # by the digest of the id, the oldest first
+        self._drawn: OrderedDict[bytes, Row] = OrderedDict()  # in the same order
+        self._recalled: OrderedDict[bytes, Row] = OrderedDict()
+        self._rates: dict[tuple[str, str], tuple[float, float]] = {}  # answers of the last day, and when that was so
+        self._asked: dict[str, float] = {}  # tenant -> when answers to it were last listed
         self._remembered = 0  # answers so far, also those of former runs
         self._alarms: OrderedDict[int, Alarm] = OrderedDict()
         self._raised = 0
         self._records: OrderedDict[Key, Record] = OrderedDict()
         self._new_answers: deque[Row] = deque(maxlen=MAX_CHANGES)
         self._new_labels: deque[tuple[int, float, LabelRecord]] = deque(maxlen=MAX_CHANGES)
+        self._new_drawn: deque[Row] = deque(maxlen=MAX_CHANGES)
         self._changed: dict[Key, None] = {}  # in order of their last label
         self._alarms_changed = False
 
     def remember(
-        self,
-        id: str,
-        kind: Answered,
-        label: Label,
-        confidence: float,
-        now: float = 0.0,
-        former: tuple[float, ...] = (),
+        self, id: str, kind: Answered, label: Label, confidence: float, now: float = 0.0, former: tuple[float, ...] = ()
     ) -> None:
         """Keep an answer, and forget the oldest ones if there are too many, or if they are too old.
 
         `kind`: what it shares with answers like it; `former`: see `Row`. The id may be any text, also one that UTF-8 cannot
         hold.
         """
-        row = Row(self._remembered, _digest(id), now, number_of(kind, label), confidence, kind, former)
+        row = Row(self._remembered, digest_of(id), now, number_of(kind, label), confidence, kind, former)
+        inclusion = self._inclusion(kind, now) if self._a_day else 0.0
+        if self._random.random() < inclusion:
+            row = row._replace(id=id, inclusion=inclusion)
+            self._new_drawn.append(row)
         self._keep(row)
         if self._recorded:
             self._new_answers.append(row)
         self._forget(now)
 
+    def _inclusion(self, kind: Answered, now: float) -> float:
+        """Return the probability with which an answer is drawn, by how many of its kind the last day had."""
+        count, at = self._rates.get((kind.task, kind.tenant), (0.0, now))
+        count = 1 + count * math.exp(min(0.0, at - now) / DAY)
+        if len(self._rates) >= MAX_RATES:
+            self._rates.clear()
+        self._rates[kind.task, kind.tenant] = count, now
+        return min(1.0, self._a_day / count)
+
     def __len__(self) -> int:
         """Return how many answers are kept."""
-        return len(self._rows)
+        return len(self._rows) + len(self._drawn)
 
     def remembered(self, id: str, now: float = 0.0) -> Row | None:
         """Return an answer that is still kept."""
         self._forget(now)
-        return self._rows.get(_digest(id))
+        digest = digest_of(id)
+        row = self._rows.get(digest) or self._drawn.get(digest) or self._recalled.get(digest)
+        return None if row is None or now - row.at > self._seconds else row
+
+    def recall(self, rows: Iterable[Row]) -> None:
+        """Keep further answers for the labels that come now, but for those that are kept."""
+        for row in rows:
+            if not any(row.digest in kept for kept in (self._rows, self._drawn, self._recalled)):
+                self._recalled[row.digest] = row
+        while len(self._recalled) > MAX_RECALLED:
+            self._recalled.popitem(last=False)
+
+    def wanted(self, most: int, now: float, whose: Callable[[str], bool]) -> list[Row]:
+        """Return at most so many answers whose labels are asked for, the oldest first. `whose`: of which tenants.
+
+        There are new ones where fewer than `most` wait: of those drawn since the last time so many, at random, and the
+        others never.
+        """
+        self._forget(now)
+        drawn = [row for row in self._drawn.values() if row.inclusion and whose(row.common.tenant)]
+        waiting = [row for row in drawn if row.listed and now - row.listed <= WAITED][:most]
+        fresh, room = [row for row in drawn if not row.listed], most - len(waiting)
+        self._random.shuffle(fresh)
+        share = min(1.0, room / max(1, len(fresh)))
+        chosen = [row._replace(inclusion=share * row.inclusion, listed=now) for row in fresh[:room]]
+        for row in chosen + [row._replace(inclusion=0.0) for row in fresh[room:] if room]:
+            self._replace(row)
+        self._asked |= {row.common.tenant: now for row in chosen}
+        return sorted(waiting + chosen)
 
     def take(self, id: str, label: Label, report: Report, tenant: str | None = "") -> LabelResult:
-        """Count the label of an answer. A second label for the same answer changes nothing. `tenant`: see `Record.add`.
+        """Take the label of an answer, and count it. `tenant`: see `Record.add`.
 
-        Raises `InputError` as `Answered.correct` does.
+        Where answers to its tenant were listed in the last 30 days, it counts if this one was, for as many as its inclusion
+        says, and then although it is the second one. Else a second label for the same answer changes nothing. Raises
+        `InputError` as `Answered.correct` does.
         """
         row = self.remembered(id, report.at)
         if row is None:
             return LabelResult("unknown")
         answered, former = row.answered, row.reported
         correct = answered.correct(label)
-        if former is not None:
-            same = former == label
-            return LabelResult("repeated" if same else "contradicted", answered, answered.correct(former))
+        if former is not None and former != label:
+            return LabelResult("contradicted", answered, answered.correct(former))
+        selective = report.at - self._asked.get(answered.tenant, -math.inf) <= ASKED
+        counted = bool(row.listed and row.inclusion) if selective else former is None
+        if not counted and former is not None:
+            return LabelResult("repeated", answered, correct)
         number, record = number_of(answered, label), self._record_of(answered.key)
-        self._rows[row.digest] = row._replace(label=number)
-        before = record.refuted
-        reported = ReportedLabel(id, label, correct, report.tenant, report.key, report.at)
-        broke = record.add(answered.level, answered.confidence, answered.promised, reported, tenant)
+        weight = (1 / row.inclusion if selective else 1.0) if counted else 0.0
+        self._replace(row._replace(label=number, inclusion=0.0 if counted else row.inclusion))
+        before, broke = record.refuted, False
+        if counted:
+            reported = ReportedLabel(id, label, correct, report.tenant, report.key, report.at)
+            broke = record.add(answered.level, answered.confidence, answered.promised, reported, tenant, weight)
+        else:
+            record.unasked += 1
         if self._recorded:
             levels = dict(zip(answered.former_levels, answered.former, strict=False))
-            taken = LabelRecord(
-                *(id, *answered.key),
-                level=answered.level,
-                predicted=answered.label,
-                confidence=answered.confidence,
-                former=levels,
-                label=label,
-                correct=correct,
-                tenant=report.tenant,
-                key=report.key,
-                at=report.at,
-                answered_at=row.at,
-            )
+            said = (id, *answered.key, answered.level, answered.label, answered.confidence, levels)
+            taken = LabelRecord(*said, label, correct, report.tenant, report.key, report.at, row.at, weight)
             self._new_labels.append((row.sequence, number, taken))
             self._change(answered.key)
         if broke:
@@ -240,7 +309,8 @@ class Tracker:
             self._alarms_changed = True
             if len(self._alarms) > MAX_ALARMS:
                 self._alarms.popitem(last=False)
-        return LabelResult("counted", answered, correct, broke, record.refuted and not before)
+        status: Literal["taken", "repeated"] = "taken" if former is None else "repeated"
+        return LabelResult(status, answered, correct, counted, broke, record.refuted and not before)
 
     def alarms(self) -> list[Alarm]:
         """Return the latest alarms, the oldest first."""
@@ -269,42 +339,48 @@ class Tracker:
         """Return what changed since the last time. Another thread may call it while answers are remembered, but not
         while a label is taken or an alarm taken back."""
         labels = [self._new_labels.popleft() for _ in range(len(self._new_labels))]
-        # After the labels, so that every label's answer is among these or came before.
+        drawn = tuple(self._new_drawn.popleft() for _ in range(len(self._new_drawn)))
+        # After these, so that the answer of each is among them or came before.
         answers = tuple(self._new_answers.popleft() for _ in range(len(self._new_answers)))
         changed, self._changed = self._changed, {}
         records = {key: record.copy() if (record := self._records.get(key)) else None for key in changed}
         alarms = tuple(self._alarms.values()) if self._alarms_changed else None
         self._alarms_changed = False
         marks, taken = tuple(label[:2] for label in labels), tuple(label[2] for label in labels)
-        return Changes(answers, marks, taken, records, alarms)
+        return Changes(answers, marks, taken, drawn, records, alarms)
 
     def restore(self, answers: Iterable[Row], records: Mapping[Key, Record], alarms: Iterable[Alarm]) -> None:
         """Go on where a former run ended. Called before the first answer."""
         for row in answers:
             self._keep(row)
+            if row.listed:
+                self._asked[row.common.tenant] = max(row.listed, self._asked.get(row.common.tenant, row.listed))
         self._records.update(list(records.items())[-MAX_RECORDS:])
         for alarm in list(alarms)[-MAX_ALARMS:]:
             self._alarms[alarm.id], self._raised = alarm, max(self._raised, alarm.id)
 
-    def check(self) -> None:
-        """Raises AssertionError if more is kept than allowed, or answers are out of order."""
-        sequences = [row.sequence for row in self._rows.values()]
-        assert len(sequences) <= self._memory, "too many answers"
-        assert sequences == sorted(set(sequences)), "answers are out of order"
-        assert len(self._records) <= MAX_RECORDS, "too many records"
-        assert len(self._alarms) <= MAX_ALARMS, "too many alarms"
-
     def _keep(self, row: Row) -> None:
         """Keep a row, in the place of the oldest if there is no room."""
-        self._rows.pop(row.digest, None)
-        self._rows[row.digest] = row
+        for kept in (self._rows, self._drawn, self._recalled):
+            kept.pop(row.digest, None)
+        (self._drawn if row.inclusion else self._rows)[row.digest] = row
         self._remembered = row.sequence + 1
-        if len(self._rows) > self._memory:
-            self._rows.popitem(last=False)
+        for kept, most in ((self._rows, self._memory), (self._drawn, MAX_DRAWN)):
+            if len(kept) > most:
+                kept.popitem(last=False)
+
+    def _replace(self, row: Row) -> None:
+        """Keep a row in the place of what it was."""
+        for kept in (self._rows, self._drawn, self._recalled):
+            if row.digest in kept:
+                kept[row.digest] = row
+        if row.id:
+            self._new_drawn.append(row)
 
     def _forget(self, now: float) -> None:
-        while self._rows and now - next(iter(self._rows.values())).at > self._seconds:
-            self._rows.popitem(last=False)
+        for kept in (self._rows, self._drawn):
+            while kept and now - next(iter(kept.values())).at > self._seconds:
+                kept.popitem(last=False)
 
     def _record_of(self, key: Key) -> Record:
         record = self._records.setdefault(key, Record())
@@ -319,5 +395,6 @@ class Tracker:
             self._changed[key] = None
 
 
-def _digest(id: str) -> bytes:
+def digest_of(id: str) -> bytes:
+    """Return what stands for the id of an answer."""
     return hashlib.blake2b(id.encode("utf-8", "surrogatepass"), digest_size=DIGEST_BYTES).digest()

@@ -33,6 +33,7 @@ from pliant.serving.cascade.bodies import (
     Targets,
     TaskList,
     TextObject,
+    Wanted,
 )
 from pliant.serving.cascade.catalog import ServedTask
 from pliant.serving.cascade.endpoint import CascadeEndpoint, TextRequest
@@ -300,7 +301,7 @@ def create_app(swagger: Path) -> FastAPI:
         responses={200: {"model": Prediction}, **errors(400, 404, 413, 415, 422, 429, 500, 503)},
         openapi_extra={"requestBody": request_body(PredictBody, examples=EXAMPLES)},
     )
-    add_outcomes(app, TakenOutcome, Alarm, "positive")
+    add_outcomes(app, TakenOutcome, Wanted, Alarm, "positive")
     add_questions(app)
     app.add_api_route("/tasks", _tasks, methods=["GET"], summary="List the tasks", responses={200: {"model": TaskList}})
     add_refresh(app)

@@ -13,7 +13,8 @@ from pydantic import BaseModel, Field, Tag
 from pliant.serving.http.app import CommonStatus, Error, ServingDevice
 from pliant.serving.http.bodies import BY_TYPE, Body, Closed, Utility, VisibleText
 from pliant.serving.http.oip.models import Parameters
-from pliant.serving.loop.outcome_routes import AlarmDetails, TakenLabel
+from pliant.serving.loop import outcome_routes
+from pliant.serving.loop.outcome_routes import AlarmDetails, TakenLabel, WantedAnswer
 
 EXAMPLES: Any = {
     "one": {"summary": "One text", "value": {"task": "reviews", "text": "A film to remember.", "deadline": 0.5}},
@@ -175,19 +176,8 @@ class LevelFigures(BaseModel):
     error: float = Field(description="expected calibration error, 15 bins")
 
 
-class Figures(BaseModel):
-    """The accuracy of one candidate by reported labels, since the service started."""
-
-    task: str
-    version: str | int
+class Figures(outcome_routes.Figures):
     candidate: str
-    promised: float | None
-    labels: int = Field(description="labels of answers that the promise covers, which excludes those cut short")
-    accuracy: float | None
-    evidence: float = Field(
-        description="evidence against the promise; from 20 on it is broken (by chance in at most 5% of services)"
-    )
-    broken: bool
     levels: list[LevelFigures]
 
 
@@ -214,6 +204,11 @@ class Status(CommonStatus):
 
 
 class TakenOutcome(TakenLabel):
+    candidate: str
+    level: str
+
+
+class Wanted(WantedAnswer):
     candidate: str
     level: str
 

@@ -16,11 +16,12 @@ from pliant.outcomes.labels import Label
 from pliant.serving.http.access.access import check_admin, client_of
 from pliant.serving.http.api_errors import ApiError, api_error_of, error_content
 from pliant.serving.http.app import ErrorAnswer, Responses, endpoint_of, errors, json_response, path_parameters
-from pliant.serving.http.bodies import SHOWN, Closed, check_type, parse, read_body, schema_of
+from pliant.serving.http.bodies import SHOWN, Closed, check_type, parse, read_body, schema_of, shorten
 from pliant.serving.loop.outcomes import MAX_LABELS
 
 T = TypeVar("T")
 
+LIMIT = 100  # answers that are listed, where nobody says how many
 AT_ONCE = 8  # labels of a request that are taken before others have their turn
 
 
@@ -68,9 +69,17 @@ def _id(value: object) -> str | None:
 class Promise(BaseModel):
     promised: float | None
     accuracy: float | None
-    labels: int
-    evidence: float
+    labels: int = Field(description="of answers that the promise covers")
+    evidence: float = Field(description="against the promise, which 20 break: by chance in at most 5% of services")
     broken: bool
+
+
+class Figures(Promise):
+    """The accuracy of one candidate by reported labels: what its figures have in each system."""
+
+    task: str
+    version: str | int = Field(description="of what is served for the task")
+    unasked: int = Field(description="labels that came unasked where others were wanted, and count nowhere")
 
 
 class RefusedOutcome(ErrorAnswer):
@@ -111,7 +120,8 @@ class TakenLabel(BaseModel):
     task: str
     version: str | int
     correct: bool
-    repeated: bool = Field(description="whether the same label came before, and is not counted again")
+    repeated: bool = Field(description="whether the same label came before")
+    counted: bool = Field(description="whether it counts now: once, and only for wanted answers where some were listed")
     promise: Promise = Field(description="the promise with this label counted")
 
 
@@ -123,12 +133,30 @@ class TakenOutcomes(BaseModel, Generic[T]):
     outcomes: list[T | RefusedOutcome] = Field(description="in the order of the list")
 
 
+class WantedAnswer(BaseModel):
+    """What an answer whose label is wanted has in each system."""
+
+    id: str
+    task: str
+    version: str | int
+    label: str | float = Field(description="that was given")
+    confidence: float
+    at: float = Field(description="when it was given, in seconds since 1970")
+    inclusion: float = Field(description="the probability with which it was drawn")
+
+
+class WantedList(BaseModel, Generic[T]):
+    wanted: list[T] = Field(description="the oldest first")
+
+
 class AlarmList(BaseModel, Generic[T]):
     alarms: list[T] = Field(description="at most 64, the newest last")
 
 
-def add_outcomes(app: FastAPI, taken: type[BaseModel], alarm: type[BaseModel], label: str) -> None:
-    """Add the routes below /outcomes, documented with the answer to one label, with an alarm, and with a label.
+def add_outcomes(
+    app: FastAPI, taken: type[BaseModel], wanted: type[BaseModel], alarm: type[BaseModel], label: str
+) -> None:
+    """Add the routes below /outcomes, documented with the answer to one label, a wanted answer, an alarm, and a label.
 
     A list of labels that fails has the status of its first.
     """
@@ -145,6 +173,15 @@ def add_outcomes(app: FastAPI, taken: type[BaseModel], alarm: type[BaseModel], l
         summary="Report the right label of an earlier answer",
         responses={200: {"model": taken | many}, **errors(400, 413, 415, 503), **failed},
         openapi_extra={"requestBody": {"required": True, "content": {"application/json": content}}},
+    )
+    limit = {"type": "integer", "minimum": 1, "maximum": MAX_LABELS, "default": LIMIT}
+    app.add_api_route(
+        "/outcomes/wanted",
+        _wanted,
+        methods=["GET"],
+        summary="Draw answers to be labelled, and list those that wait for their label",
+        responses={200: {"model": WantedList[wanted]}, **errors(422)},  # type: ignore[valid-type]
+        openapi_extra={"parameters": [{"name": "limit", "in": "query", "required": False, "schema": limit}]},
     )
     app.add_api_route(
         "/outcomes/alarms",
@@ -168,12 +205,22 @@ async def _outcomes(request: Request) -> Response:
     client = client_of(request)
     check_type(request, ("application/json",), "application/json")
     value = await parse(request, await read_body(request, endpoint.settings.max_body_bytes))
+    reports = value if isinstance(value, list) else [value]
+    ids = [report.get("id") for report in reports[:MAX_LABELS] if isinstance(report, dict)]
+    await endpoint.outcomes.recall([id for id in ids if isinstance(id, str)], client)
     if isinstance(value, list):
         status, content = await take_all(value, lambda id, label: endpoint.outcome(id, label, client))
     else:
         status, content = 200, endpoint.outcome(*read_outcome(value), client)
     await endpoint.outcomes.written()
     return json_response(content, status)
+
+
+async def _wanted(request: Request) -> Response:
+    given = request.query_params.get("limit", str(LIMIT))
+    if not (given.isascii() and given.isdigit() and len(given) <= 4 and 0 < int(given) <= MAX_LABELS):
+        raise InputError("limit", shorten(given), f"a whole number from 1 to {MAX_LABELS}")
+    return json_response({"wanted": endpoint_of(request).outcomes.wanted(int(given), client_of(request))})
 
 
 async def _alarms(request: Request) -> Response:

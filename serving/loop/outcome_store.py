@@ -6,10 +6,11 @@ label that it has acknowledged. Where the folder cannot be used, as another serv
 the log says so and outcomes are kept in memory alone.
 
 The SQLite file holds nothing that people wrote or sent: of an answer its id's digest, and task, version, candidate, levels,
-predicted class, confidences, tenant and time. It is bounded by the number and the age of answers. SQLite's log of writes is
-not synced at every transaction: a killed process loses nothing that was written, a power cut the last transactions, but
-never the file. Rows are inserted hundreds at a time, since each statement gives up the interpreter's lock and has to wait
-for it again.
+predicted class, confidences, tenant and time; the id itself where the answer was drawn to be labelled. It is bounded by the
+number and the age of answers: beside the newest ones, which are also at hand, and those drawn, each hour keeps so many, at
+random. SQLite's log of writes is not synced at every transaction: a killed process loses nothing that was written, a power
+cut the last transactions, but never the file. Rows are inserted hundreds at a time, since each statement gives up the
+interpreter's lock and has to wait for it again.
 
 Inputs are bounded by number, bytes and age, the oldest going first; what is deleted is overwritten. pliant/outcomes/files.py
 reads them and forgets them.
@@ -28,18 +29,17 @@ import threading
 import time
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
-from dataclasses import asdict, astuple, dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import closing, suppress
+from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pliant.errors import InputError
 from pliant.jsonl import PRIVATE, append_whole
 from pliant.outcomes.files import BUSY_SECONDS, INPUTS, LABELS, OLDER, KeptInput
-from pliant.outcomes.labels import LabelRecord
 from pliant.outcomes.record import Key, Record
-from pliant.outcomes.tracker import MAX_CHANGES, Alarm, Answered, Changes, Row
+from pliant.outcomes.tracker import Alarm, Answered, Changes, Row
 from pliant.serving.driver import PatientClock
 from pliant.serving.state_file import Writing
 from pliant.state import read
@@ -59,15 +59,23 @@ LOCK = "lock"
 VERSION = 1  # of the tables
 AT_ONCE = (500, 50, 1)  # rows that one statement inserts
 LOG_BYTES = 4 << 20  # of SQLite's log of writes, after it was written back
-PRUNE_SECONDS = 3600.0  # between two removals of what is too old
+HOUR = 3600.0
+PRUNE_SECONDS = HOUR  # between two removals of what is too old
+MOST = 3_000_000  # answers: some 270 MB
 _TABLES = """
 CREATE TABLE IF NOT EXISTS shared (id INTEGER PRIMARY KEY, content TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS answers (sequence INTEGER PRIMARY KEY, digest BLOB NOT NULL, at REAL NOT NULL,
   answer REAL NOT NULL, confidence REAL NOT NULL, shared INTEGER NOT NULL, former BLOB, label REAL);
+CREATE INDEX IF NOT EXISTS answers_digest ON answers (digest);
+CREATE TABLE IF NOT EXISTS drawn (sequence INTEGER PRIMARY KEY, id BLOB NOT NULL, inclusion REAL NOT NULL,
+  listed REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS records (key TEXT PRIMARY KEY, content TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS alarms (id INTEGER PRIMARY KEY, content TEXT NOT NULL);
 """
+_ROWS = """SELECT sequence, digest, at, answer, confidence, shared, former, label, id, inclusion, listed
+  FROM answers LEFT JOIN drawn USING (sequence)"""
 LABEL_BYTES = 16 << 20  # of the file, at which the next one begins; some 50,000 labels. One older file is kept.
+ANY_TEXT = "utf-8", "surrogatepass"  # how an id is encoded
 T = TypeVar("T")
 logger = logging.getLogger("pliant.serving")
 
@@ -144,9 +152,13 @@ class Inputs:
 class Store:
     """The file of one service. After `load`, one thread at a time may use it."""
 
-    def __init__(self, folder: Path, memory: int, seconds: float, clock: Callable[[], float] = time.time) -> None:
-        """Open the file, or make it. Raises `OSError` (`BlockingIOError` if another service has it) and `sqlite3.Error`."""
+    def __init__(
+        self, folder: Path, memory: int, seconds: float, clock: Callable[[], float] = time.time, most: int = MOST
+    ) -> None:
+        """Open the file, or make it; it keeps `memory` and `most` answers. Raises `OSError` (`BlockingIOError` if another
+        service has it) and `sqlite3.Error`."""
         self._memory, self._seconds, self._clock = memory, seconds, clock
+        self._an_hour = max(1, int(most * min(1.0, HOUR / seconds)))
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.folder, self._path = folder, folder / DATABASE
         self._lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
@@ -157,51 +169,47 @@ class Store:
             os.close(self._lock)
             raise
         self._shared: dict[Answered, int] = {}  # number of what answers share
-        self._answers: deque[Row] = deque(maxlen=MAX_CHANGES)  # not written yet; those below too
-        self._marks: deque[tuple[int, float]] = deque(maxlen=MAX_CHANGES)
-        self._taken: deque[LabelRecord] = deque(maxlen=MAX_CHANGES)
-        self._records: dict[Key, Record | None] = {}
-        self._alarms: tuple[Alarm, ...] | None = None
+        self._waiting = Changes()  # not written yet
         self.writing, self._pruned = Writing("outcomes", folder), time.monotonic()
 
     def load(self) -> tuple[Iterator[Row], dict[Key, Record], list[Alarm]]:
-        """Return what a former run left. Lines that cannot be read are passed over, and the log says how many."""
+        """Return what a former run left: of the answers the newest `memory`, and those drawn. Lines that cannot be read are
+        passed over, and the log says how many."""
         self._prune()
         passed_over: list[str] = []
-
-        def lines(query: str, kind: type[T], expected: str) -> Iterator[tuple[int, T]]:
-            for number, line in self._base.execute(query):
-                try:
-                    yield number, read(kind, line, expected)
-                except InputError as error:
-                    passed_over.append(str(error))
-
-        counted = lines("SELECT rowid, content FROM records ORDER BY rowid", _Counted, "figures of a candidate")
-        records = {each.key: each.record for _, each in counted}
-        alarms = [alarm for _, alarm in lines("SELECT id, content FROM alarms ORDER BY id", Alarm, "an alarm")]
-        commons = dict(lines("SELECT id, content FROM shared", Answered, "what answers share"))
+        base = self._base
+        counted = _lines(base, "SELECT rowid, content FROM records ORDER BY rowid", _Counted, passed_over)
+        records = {each.key: each.record for each in counted.values()}
+        alarms = [*_lines(base, "SELECT id, content FROM alarms ORDER BY id", Alarm, passed_over).values()]
+        commons = _lines(base, "SELECT id, content FROM shared", Answered, passed_over)
         self._shared = {common: number for number, common in commons.items()}
         if passed_over:
             logger.warning("passed over in %s: %d (%s)", self._path, len(passed_over), passed_over[0])
-        return self._rows(commons), records, alarms
+        query = f"{_ROWS} WHERE id IS NOT NULL OR sequence > (SELECT MAX(sequence) FROM answers) - ? ORDER BY sequence"
+        return self._rows(base.execute(query, (self._memory,)), commons), records, alarms
+
+    def find(self, digests: Collection[bytes]) -> list[Row]:
+        """Return the answers that have been written with these ids. Any thread may call it. Raises `sqlite3.Error`."""
+        among, values = ",".join("?" * len(digests)), tuple(digests)
+        with closing(sqlite3.connect(f"{self._path.absolute().as_uri()}?mode=ro", uri=True, timeout=1.0)) as base:
+            query = f"SELECT id, content FROM shared WHERE id IN (SELECT shared FROM answers WHERE digest IN ({among}))"
+            commons = _lines(base, query, Answered, [], values)
+            rows = base.execute(f"{_ROWS} WHERE digest IN ({among}) ORDER BY sequence DESC", values)
+            return [*self._rows(rows, commons)]
 
     def write(self, changes: Changes) -> bool:
         """Write the changes, and return whether they are written. What cannot be written now, as the disk is full, is
         written later, within a limit; the log says so once."""
-        self._answers.extend(changes.answers)
-        self._marks.extend(changes.labels)
-        self._taken.extend(changes.taken)
-        for key, record in changes.records.items():
-            self._records.pop(key, None)
-            self._records[key] = record
-        self._alarms = self._alarms if changes.alarms is None else changes.alarms
+        self._waiting = self._waiting.then(changes)
         try:
             # Labels first: one that is in the file twice, after a kill between the two, counts once.
-            lines, path = "".join(f"{record.to_line()}\n" for record in self._taken), self.folder / LABELS
+            lines, path = "".join(f"{record.to_line()}\n" for record in self._waiting.taken), self.folder / LABELS
             if lines and append_whole(path, lines.encode()) > LABEL_BYTES:
                 path.replace(self.folder / OLDER)
-            self._taken.clear()
-            self._write_all()
+            self._waiting = replace(self._waiting, taken=())
+            if self._waiting != Changes():
+                self._write_all(self._waiting)
+            self._waiting = Changes()
             if time.monotonic() - self._pruned > PRUNE_SECONDS:
                 self._prune()
         except (OSError, sqlite3.Error) as error:
@@ -249,41 +257,38 @@ class Store:
             raise
         return base
 
-    def _rows(self, commons: Mapping[int, Answered]) -> Iterator[Row]:
+    def _rows(self, lines: Iterable[tuple[Any, ...]], commons: Mapping[int, Answered]) -> Iterator[Row]:
         now = self._clock()
         # Those that were given before the clock was set back count as given now.
-        query = "SELECT sequence, digest, at, answer, confidence, shared, former, label FROM answers ORDER BY sequence"
-        for sequence, digest, at, answer, confidence, shared, former, label in self._base.execute(query):
+        for sequence, digest, at, answer, confidence, shared, former, label, *drawn in lines:
             if shared in commons:
                 numbers = tuple(array("f", former)) if former else ()
                 known = math.nan if label is None else label
-                yield Row(sequence, digest, min(at, now), answer, confidence, commons[shared], numbers, known)
+                row = Row(sequence, digest, min(at, now), answer, confidence, commons[shared], numbers, known)
+                if drawn[0] is not None:
+                    row = row._replace(id=drawn[0].decode(*ANY_TEXT), inclusion=drawn[1], listed=drawn[2])
+                yield row
 
-    def _write_all(self) -> None:
-        base = self._base
-        if not (self._answers or self._marks or self._records or self._alarms is not None):
-            return
-        with base:
+    def _write_all(self, changes: Changes) -> None:
+        with self._base as base:
             base.execute("BEGIN IMMEDIATE")
-            self._insert()
-            base.executemany("UPDATE answers SET label = ? WHERE sequence = ?", [mark[::-1] for mark in self._marks])
-            for key, record in self._records.items():
+            self._insert(changes.answers)
+            base.executemany("UPDATE answers SET label = ? WHERE sequence = ?", [mark[::-1] for mark in changes.labels])
+            drawn = [(row.sequence, row.id.encode(*ANY_TEXT), row.inclusion, row.listed) for row in changes.drawn]
+            base.executemany("INSERT OR REPLACE INTO drawn VALUES (?, ?, ?, ?)", drawn)
+            for key, record in changes.records.items():
                 name = repr(key)
                 base.execute("DELETE FROM records WHERE key = ?", (name,))
                 if record is not None:
                     base.execute("INSERT INTO records VALUES (?, ?)", (name, json.dumps(asdict(_Counted(key, record)))))
-            if self._alarms is not None:
+            if changes.alarms is not None:
                 base.execute("DELETE FROM alarms")
-                lines = [(alarm.id, json.dumps(asdict(alarm))) for alarm in self._alarms]
+                lines = [(alarm.id, json.dumps(asdict(alarm))) for alarm in changes.alarms]
                 base.executemany("INSERT INTO alarms VALUES (?, ?)", lines)
-        self._answers.clear()
-        self._marks.clear()
-        self._records.clear()
-        self._alarms = None
 
-    def _insert(self) -> None:
+    def _insert(self, answers: Iterable[Row]) -> None:
         values = []
-        for row in self._answers:
+        for row in answers:
             number = self._shared.get(row.common)
             if number is None:
                 inserted = self._base.execute(
@@ -299,18 +304,40 @@ class Store:
                 part = values[start : start + size]
                 self._base.execute(statement, [value for row in part for value in row])
                 start += size
-        if values:
-            self._base.execute("DELETE FROM answers WHERE sequence <= ?", (values[-1][0] - self._memory,))
 
     def _prune(self) -> None:
-        """Remove answers that are too old, and what no answer shares any more."""
+        """Remove answers that are too old or too many, and what no answer shares any more."""
         self._pruned = time.monotonic()
-        with self._base:
-            self._base.execute("BEGIN IMMEDIATE")
-            self._base.execute("DELETE FROM answers WHERE at < ?", (self._clock() - self._seconds,))
-            self._base.execute("DELETE FROM shared WHERE id NOT IN (SELECT DISTINCT shared FROM answers)")
+        with self._base as base:
+            base.execute("BEGIN IMMEDIATE")
+            base.execute("DELETE FROM answers WHERE at < ?", (self._clock() - self._seconds,))
+            gone = "sequence NOT IN (SELECT sequence FROM answers)"
+            base.execute(f"DELETE FROM drawn WHERE inclusion = 0 AND listed = 0 OR {gone}")
+            # Of whole hours alone, so that each of their answers is as likely to stay as any other.
+            newest = "SELECT at FROM answers ORDER BY sequence DESC LIMIT 1 OFFSET ?"
+            (last,) = base.execute(newest, (self._memory,)).fetchone() or (0.0,)
+            hour, others = f"CAST(at / {HOUR} AS INTEGER)", "sequence NOT IN (SELECT sequence FROM drawn)"
+            counts = f"SELECT {hour}, COUNT(*) FROM answers WHERE {hour} < ? AND {others} GROUP BY {hour}"
+            for which, count in base.execute(counts, (int(last / HOUR),)).fetchall():
+                if count > self._an_hour:
+                    chosen = f"SELECT sequence FROM answers WHERE {hour} = ? AND {others} ORDER BY RANDOM() LIMIT ?"
+                    base.execute(f"DELETE FROM answers WHERE sequence IN ({chosen})", (which, count - self._an_hour))
+            base.execute("DELETE FROM shared WHERE id NOT IN (SELECT DISTINCT shared FROM answers)")
         kept = {number for (number,) in self._base.execute("SELECT id FROM shared")}
         self._shared = {common: number for common, number in self._shared.items() if number in kept}
+
+
+def _lines(
+    base: sqlite3.Connection, query: str, kind: type[T], passed_over: list[str], values: tuple[bytes, ...] = ()
+) -> dict[int, T]:
+    """Return what the lines of a table hold, by their numbers, but for those that cannot be read."""
+    read_lines: dict[int, T] = {}
+    for number, line in base.execute(query, values):
+        try:
+            read_lines[number] = read(kind, line, "a line of outcomes")
+        except InputError as error:
+            passed_over.append(str(error))
+    return read_lines
 
 
 class OutcomeWriter:

@@ -6,8 +6,10 @@ default holds nothing that people wrote or sent: ids, versions, classes, confide
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
+import sqlite3
 import threading
 import time
 from collections import Counter as Tally
@@ -22,7 +24,7 @@ from pliant.outcomes.echoes import Echoes
 from pliant.outcomes.files import folder_of
 from pliant.outcomes.labels import Label
 from pliant.outcomes.record import CONFIDENCE, Figures
-from pliant.outcomes.tracker import Alarm, Changes, Report, Tracker
+from pliant.outcomes.tracker import DAY, Alarm, Changes, Report, Tracker, digest_of
 from pliant.serving.client import ANYBODY, Client
 from pliant.serving.driver import PatientClock
 from pliant.serving.http.access.access import TokenBucket
@@ -35,9 +37,9 @@ from pliant.serving.settings import OutcomeSettings
 
 MAX_LABELS = 1_000  # in one request, and at once
 RATE = 100.0  # labels a second of one tenant
-MEMORY = 100_000  # answers that can still be labelled: 8 MB from the start on
+MEMORY = 100_000  # answers that can still be labelled without the disk: 8 MB from the start on
+WANTED = 200.0  # answers a day of each task and tenant that are drawn to be labelled
 DAYS = 30.0  # that an answer can be labelled, where nothing is kept on disk
-DAY = 86_400.0  # seconds
 RETRY = 10.0  # seconds until a label that could not be written is worth another attempt
 logger = logging.getLogger("pliant.serving")
 
@@ -103,12 +105,13 @@ class Outcomes:
         days: float = DAYS,
         writer: OutcomeWriter | None = None,
         trusted: Collection[str] = (),
+        wanted: float = WANTED,
     ) -> None:
-        """`clock` gives seconds since 1970; it may be set back.
+        """`clock` gives seconds since 1970; it may be set back. `wanted`: answers a day of each task and tenant.
 
         `trusted`: tenants whose labels teach without limit; "" for clients without a key, whose labels else teach nothing.
         """
-        self.tracker, self.clock = Tracker(memory, days * DAY, recorded=writer is not None), clock
+        self.tracker, self.clock = Tracker(memory, days * DAY, writer is not None, wanted), clock
         self.inputs = None if writer is None else writer.inputs
         self._names, self._writer, self._trusted = names, writer, trusted
         self.echoes = Echoes()
@@ -130,12 +133,43 @@ class Outcomes:
         if self._writer is not None:
             self._writer.close()
 
-    def take(self, id: str, label: Label, client: Client = ANYBODY) -> dict[str, Any]:
-        """Count the label of an answer that the client got; an administrator may report any.
+    async def recall(self, ids: Collection[str], client: Client = ANYBODY) -> None:
+        """Bring answers back that are on disk alone, for their labels. Raises `ApiError` (503) where it cannot be read."""
+        if self._writer is None:
+            return
+        known = {*ids, *(chosen_id(client, id) for id in ids)}
+        missing = [digest_of(id) for id in known if self.tracker.remembered(id, self.clock()) is None]
+        try:
+            self.tracker.recall(await asyncio.to_thread(self._writer.store.find, missing) if missing else ())
+        except sqlite3.Error as error:
+            logger.error("outcomes cannot be read: %s", error)
+            raise _not_kept() from None
 
-        The same label may come again, and counts once. Raises `ApiError` for an unknown id or one of another tenant (404),
-        for another label than before (409), for too many a second (429) and while none can be written (503),
-        `InputError` for a label that the task does not have.
+    def wanted(self, most: int, client: Client = ANYBODY) -> list[dict[str, Any]]:
+        """Return at most so many answers whose labels are wanted, as JSON values: to a client its own."""
+        own, admin = chosen_id(client, ""), "admin" in client.roles
+        with self._lock:
+            rows = self.tracker.wanted(most, self.clock(), lambda tenant: admin or tenant == client.tenant)
+        return [
+            {
+                "id": row.id.removeprefix(own),
+                "task": row.common.task,
+                "version": row.common.version,
+                **self._names.how(row.common.candidate, row.common.level),
+                "label": row.answered.label,
+                "confidence": row.confidence,
+                "at": row.at,
+                "inclusion": row.inclusion,
+            }
+            for row in rows
+        ]
+
+    def take(self, id: str, label: Label, client: Client = ANYBODY) -> dict[str, Any]:
+        """Take the label of an answer that the client got; an administrator may report any.
+
+        The same label may come again, and counts once: see `Tracker.take`. Raises `ApiError` for an unknown id or one of
+        another tenant (404), for another label than before (409), for too many a second (429) and while none can be written
+        (503), `InputError` for a label that the task does not have.
         """
         if self._writer is not None and self._writer.failing:
             raise _not_kept()
@@ -162,10 +196,11 @@ class Outcomes:
             message = f"label is {shorten(label)}, but must be the one reported before: a label cannot be changed"
             raise ApiError(409, "other_label", message, "label")
         how = self._names.how(row.common.candidate, row.common.level)
-        if taken.status == "counted":
+        if taken.status == "taken":
             if taken.answered is not None and taken.answered.classes and taken.correct is not None:
                 self._look_for_echo(client.tenant, taken.correct, taken.answered.confidence)
             self._of["labels"].labels(figures.task, *how.values(), str(taken.correct).lower()).inc()
+        if taken.counted:
             self._show(figures, row.common.level)
             if taken.broke:
                 self._of["alarms"].labels(figures.task, "raised").inc()
@@ -180,6 +215,7 @@ class Outcomes:
             **how,
             "correct": taken.correct,
             "repeated": taken.status == "repeated",
+            "counted": taken.counted,
             "promise": _finite(promise),
         }
 

@@ -76,7 +76,8 @@ from pliant.serving.http.oip.models import (
 )
 from pliant.serving.http.oip.routes import check_elements, replaced, shape_of
 from pliant.serving.lifecycle.endpoint import run_each, width
-from pliant.serving.loop.outcome_routes import AlarmDetails, TakenLabel, add_outcomes
+from pliant.serving.loop import outcome_routes
+from pliant.serving.loop.outcome_routes import AlarmDetails, TakenLabel, WantedAnswer, add_outcomes
 from pliant.serving.loop.outcomes import chosen_id
 from pliant.serving.tokens.endpoint import ImageRequest, TokensEndpoint
 from pliant.serving.workers.helper_process import small_pieces
@@ -243,24 +244,18 @@ class TokensRefresh(Refresh):
 _POINT = Field(description="gamma or number of a point, as the accuracy of GET /tasks names it")
 
 
-class Figures(BaseModel):
-    """The accuracy of one task at one operating point, by reported labels."""
-
-    task: str
-    version: str | int = Field(description="of the task")
+class Figures(outcome_routes.Figures):
     operating_point: str = _POINT
     promised: float | None = Field(description="2 points below what was measured on the profiling and test splits")
-    labels: int
-    accuracy: float | None
-    evidence: float = Field(
-        description="evidence against the promise; from 20 on it is broken (by chance in at most 5% of services)"
-    )
-    broken: bool
     confidence: float | None = Field(description="mean confidence")
     calibration_error: float | None = Field(description="expected calibration error, 15 bins")
 
 
 class TakenOutcome(TakenLabel):
+    operating_point: str = _POINT
+
+
+class Wanted(WantedAnswer):
     operating_point: str = _POINT
 
 
@@ -310,7 +305,7 @@ def create_app(swagger: Path) -> FastAPI:
         responses={200: {"model": TaskDescription}, **errors(400, 403, 404, 409, 413, 415, 422, 500, 503)},
         openapi_extra={"requestBody": request_body(RegistrationBody)},
     )
-    add_outcomes(app, TakenOutcome, Alarm, "7")
+    add_outcomes(app, TakenOutcome, Wanted, Alarm, "7")
     add_refresh(app, TokensRefresh)
     add_status(app, Status, "Status of the service, and accuracy by reported labels")
     return complete(app, {"/predict": _predict}, swagger, lambda path: shape_of(path, error_response))

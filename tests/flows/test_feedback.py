@@ -56,6 +56,8 @@ def test_a_trusted_tenant_teaches_alone_in_the_order_of_its_labels(tmp_path):
     learnt = taught(write(tmp_path, records(50, "root")))
     assert [lesson.record for lesson in learnt] == records(50, "root")
     assert all(lesson.input.id == lesson.record.id and lesson.input.content for lesson in learnt)
+    assert {lesson.part for lesson in learnt} == {"fit", "profiling", "test"}
+    assert {replace(lesson, record=replace(lesson.record, weight=0.0)).part for lesson in learnt} == {"fit"}, "unasked"
 
 
 def test_four_tenants_teach_together_and_three_do_not(tmp_path):

@@ -178,13 +178,17 @@ def test_labels_that_people_gave_are_put_where_their_texts_are_planned_with(conf
 
 def test_labels_alone_say_how_right_and_how_sure_the_levels_are_beside_what_is_promised(tmp_path):
     outcomes = write_outcomes(tmp_path, [("any", "fruit" if n % 4 else "tree") for n in range(80)], keep=False)
-    several = [record(n, "tree", level="large", candidate="single") for n in range(100, 140)]
+    several = [
+        record(n, label, level="large", candidate="single", weight=weight)
+        for label, weight, start in (("tree", 1.0, 100), ("fruit", 3.0, 120), ("tree", 0.0, 140))
+        for n in range(start, start + 20)
+    ]
     with (outcomes / LABELS).open("a") as file:
         file.writelines(each.to_line() + "\n" for each in several)
     config = FeedbackConfig(str(outcomes), ",".join(TENANTS))
     first, second = label_rows(config, {"things": {"default": 0.8}})
     assert (first["labels"], first["accuracy"], first["tenants"]) == (80, 0.75, len(TENANTS))
     assert (first["level"], first["confidence"], first["promised"]) == ("small", pytest.approx(0.9), 0.8)
-    assert (second["labels"], second["candidate"], second["accuracy"]) == (40, "single", 0.0)
+    assert (second["labels"], second["candidate"], second["accuracy"]) == (40, "single", 0.75)
     assert math.isnan(second["promised"])
     assert label_rows(config, {"others": {}}) == label_rows(FeedbackConfig(str(tmp_path / "none")), {}) == []

@@ -59,6 +59,7 @@ def test_the_equal_part_is_the_largest_that_fits(free, counts, share):
 def test_of_a_tenant_with_too_many_labels_the_latest_teach():
     trusted = [replace(RECORD, id=f"r{number}", tenant="root") for number in range(9)]
     many = [replace(RECORD, id=f"a{number}") for number in range(10)]
+    assert teachable([replace(trusted[0], weight=0.0), *trusted[:1]], {"root"}) == (trusted[0],), "asked for later"
     taught = teachable([*many, *trusted], {"root"})
     assert [record.id for record in taught if record.tenant == "acme"] == ["a7", "a8", "a9"]
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pliant.outcomes.record import CONFIDENCE, Record, bet, evidence, initial_wealth, reserve
-from pliant.outcomes.tracker import Answered, LabelResult, Report, Tracker
+from pliant.outcomes.record import CONFIDENCE, TARGET, Blocks, Record, bet, evidence, initial_wealth, reserve
+from pliant.outcomes.tracker import DAY, Answered, LabelResult, Report, Tracker
 from pliant.state import read
 from tests.fixtures.observed import remember_in
 
@@ -41,6 +41,69 @@ def test_a_promise_that_is_just_kept_is_called_broken_in_at_most_5_percent_of_lo
     assert np.mean(alarms <= 6000) <= 1 - CONFIDENCE
 
 
+def broken_after(accuracy: float, run: int, runs: int, labels: int) -> list[int]:
+    """Return after how many labels each promise of 0.9 that breaks does so. `run`: mean labels in a row that are one's."""
+    after = []
+    for seed in range(runs):
+        rng, bets = np.random.default_rng(seed), Blocks()
+        draws = rng.random(labels) >= accuracy
+        places = np.maximum.accumulate(np.where(rng.random(labels) < 1 / run, np.arange(labels), 0))
+        for wrong in draws[places]:
+            bets.add(bool(wrong), 0.9)
+            if not bets.held and bets.evidence >= TARGET:
+                after.append(bets.labels)
+                break
+    return after
+
+
+@pytest.mark.parametrize("run", [1, 2, 4])
+def test_a_promise_that_is_kept_holds_where_texts_come_again(run):
+    assert len(broken_after(0.9, run, runs=100, labels=3000)) <= 5
+
+
+def test_a_broken_promise_is_noticed_within_some_hundred_labels():
+    five, ten, again = (broken_after(*each, 40, 3000) for each in ((0.85, 1), (0.8, 1), (0.8, 2)))
+    assert len(five) == len(ten) == len(again) == 40
+    assert np.median(five) <= 500 and np.median(ten) <= 250 and np.median(again) <= 500
+
+
+def test_each_answer_is_drawn_and_listed_with_the_probability_that_is_said():
+    """By Horvitz and Thompson the answers that are listed stand for all."""
+    totals = []
+    for seed in range(150):
+        tracker = Tracker(drawn=20.0)
+        tracker._random.seed(seed)
+        for number in range(200):
+            remember_in(tracker, str(number), answered(), 432.0 * number)
+        rows = tracker.wanted(15, DAY, lambda tenant: True)
+        totals.append([sum(1 / row.inclusion for row in rows if row.sequence // 50 == part) for part in range(4)])
+    assert np.mean(totals, axis=0) == pytest.approx(50, abs=4 * np.std(totals) / math.sqrt(150))
+    assert len(rows) == 15 and tracker.wanted(15, DAY, lambda tenant: True) == rows, "they wait for their labels"
+
+
+@pytest.mark.parametrize("asks", [True, False])
+def test_where_wanted_answers_are_labelled_complaints_bias_nothing(asks):
+    """A tenth of the answers is wrong. Each day comes a label of every second wrong one, then the labels that are wanted."""
+    tracker, rng = Tracker(drawn=100.0), np.random.default_rng(1)
+    tracker._random.seed(1)
+    wrong = rng.random(20_000) < 0.1
+    complains = wrong & (rng.random(20_000) < 0.5)
+    for number, at in enumerate(np.linspace(DAY, 21 * DAY, 20_000)):
+        remember_in(tracker, str(number), answered(), at)
+        if complains[number]:
+            tracker.take(str(number), "a", Report(at=at))
+        if asks and number % 1000 == 0:
+            for row in tracker.wanted(200, at, lambda tenant: True):
+                label = "a" if wrong[int(row.id)] else "b"
+                assert tracker.take(row.id, label, Report(at=at)).counted
+    (figures,) = tracker.figures()
+    if asks:
+        assert figures.accuracy == pytest.approx(0.9, abs=0.02) and not figures.broken
+        assert figures.labels + figures.unasked > 2000 and figures.levels[0].labels == figures.labels
+    else:
+        assert figures.accuracy == 0 and figures.broken
+
+
 @given(promised=st.floats(0, 1), shortfall=st.floats(0, 1), labels=st.integers(0, 10**6))
 def test_no_bet_has_a_mean_gain_while_the_promise_is_kept(promised, shortfall, labels):
     """Ville's inequality needs this alone: the mean wealth after a label is at most the wealth before it."""
@@ -60,7 +123,6 @@ def test_the_figures_of_each_level_are_those_counted_by_hand(answers):
     for number, (level, confidence, label) in enumerate(answers):
         remember_in(tracker, str(number), answered(level, confidence=confidence))
         tracker.take(str(number), label, Report())
-        tracker.check()
     (figures,) = tracker.figures()
     assert figures.labels == len(answers)
     for counted in figures.levels:
@@ -76,7 +138,7 @@ def test_the_figures_of_each_level_are_those_counted_by_hand(answers):
 def test_a_label_counts_once_and_cannot_be_changed():
     tracker = Tracker()
     remember_in(tracker, "x", answered())
-    assert tracker.take("x", "b", Report()).status == "counted"
+    assert tracker.take("x", "b", Report()).counted
     assert tracker.take("x", "b", Report()).status == "repeated"
     again = tracker.take("x", "a", Report())
     assert (again.status, again.correct) == ("contradicted", True)
@@ -105,7 +167,6 @@ def test_the_newest_answers_and_their_labels_are_kept_exactly(size, given, label
         if number in labelled:
             tracker.take(f"id {number}", each.label, Report())
         expected[f"id {number}"] = each, each.label if number in labelled else None
-        tracker.check()
     rows = {id: tracker.remembered(id) for id in expected}
     kept = {id: (row.answered, row.reported) for id, row in rows.items() if row is not None}
     assert kept == dict(list(expected.items())[-size:]) and len(tracker) == len(kept)
@@ -121,7 +182,7 @@ def test_any_text_is_an_id(id):
 
 def test_an_alarm_shows_who_reported_the_labels_that_led_to_it_and_can_be_taken_back_once():
     tracker = Tracker()
-    for number in range(40):
+    for number in range(80):
         remember_in(tracker, str(number), answered())
         broke = tracker.take(str(number), "a", Report("acme", "1234abcd", number)).broke
         if broke:
@@ -147,12 +208,11 @@ def test_alarms_and_the_labels_in_them_stay_within_their_bounds():
         remember_in(tracker, str(number), answered())
         tracker.take(str(number), "b", Report())
     for version in range(2, 68):
-        for number in range(40):
+        for number in range(80):
             remember_in(tracker, f"{version}-{number}", answered(version=version))
             tracker.take(f"{version}-{number}", "a", Report())
-    tracker.check()
     assert [alarm.figures.version for alarm in tracker.alarms()] == list(range(4, 68)), "64 alarms"
-    for number in range(40):
+    for number in range(200):
         remember_in(tracker, f"x{number}", answered())
         if tracker.take(f"x{number}", "a", Report()).broke:
             break
@@ -184,10 +244,10 @@ def test_one_tenants_labels_break_a_promise_for_all_to_see_and_refute_it_for_nob
         remember_in(tracker, str(number), answered())
         return tracker.take(str(number), "a", Report(tenant or ""), tenant)
 
-    results = [report(number, tenant) for number, tenant in enumerate(["evil"] * 40 + [None] * 40)]
+    results = [report(number, tenant) for number, tenant in enumerate(["evil"] * 80 + [None] * 80)]
     assert sum(result.broke for result in results) == 1 and not any(result.refuted for result in results)
     ((key, record),) = tracker.drain().records.items()
     tracker = Tracker()
     tracker.restore((), {key: read(Record, json.loads(json.dumps(asdict(record))), "a record")}, ())
-    results = [report(100 + number, "acme") for number in range(40)]
+    results = [report(100 + number, "acme") for number in range(80)]
     assert sum(result.refuted for result in results) == 1, "with another tenant's it holds without any one's"

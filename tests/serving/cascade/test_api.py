@@ -87,9 +87,18 @@ def test_a_regressions_label_is_a_number_that_is_near_enough_or_not():
     assert service.call("POST", "/outcomes", b'{"id": "%s", "label": NaN}' % id.encode()).status_code == 422
 
 
+def test_wanted_answers_are_listed_up_to_a_limit():
+    service = Service("reviews")
+    id = service.ask(text="Good.").json()["answers"][0]["id"]
+    (wanted,) = service.call("GET", "/outcomes/wanted?limit=5").json()["wanted"]
+    assert (wanted["id"], wanted["label"], wanted["inclusion"]) == (id, "positive", 1.0)
+    for limit in ("0", "1001", "x", "", "%C2%B2"):
+        assert service.call("GET", f"/outcomes/wanted?limit={limit}").status_code == 422
+
+
 def test_alarms_are_listed_and_taken_back_by_administrators_alone():
     service = Service("reviews")
-    for _ in range(8):
+    for _ in range(80):
         service.ask(text="fine")
         service.post("/outcomes", {"id": f"rote-{len(service.endpoint.requests)}", "label": "negative"})
     (alarm,) = service.call("GET", "/outcomes/alarms").json()["alarms"]

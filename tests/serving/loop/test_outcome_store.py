@@ -12,16 +12,17 @@ import sys
 import time
 from contextlib import closing
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from pliant.outcomes.files import forget, read_inputs, read_labels
-from pliant.outcomes.tracker import Answered, Report, Tracker
+from pliant.outcomes.tracker import Answered, Report, Tracker, digest_of
 from pliant.serving.client import Client
-from pliant.serving.loop.outcome_store import Inputs, Store, open_writer
-from pliant.serving.loop.outcomes import Outcomes, open_outcomes
+from pliant.serving.loop.outcome_store import Inputs, OutcomeWriter, Store, open_writer
+from pliant.serving.loop.outcomes import Outcomes, chosen_id, open_outcomes
 from pliant.serving.tokens.settings import TokensSettings
 from tests.fixtures.observed import remember, remember_in
 
@@ -70,7 +71,6 @@ def test_a_restart_at_any_moment_changes_nothing(tmp_path_factory, memory, steps
             store.write(tracker.drain())
             store.close()
             store, tracker = opened(folder, memory)
-        tracker.check()
         assert str(tracker.figures()) == str(plain.figures())
         assert tracker.alarms() == plain.alarms()
         assert kept(tracker, map(str, range(10))) == kept(plain, map(str, range(10)))
@@ -86,9 +86,9 @@ def test_figures_alarms_and_answers_are_there_after_a_restart_and_a_clock_that_w
 
     registry = CollectorRegistry()
     first = restarted()
-    for number in range(30):
+    for number in range(90):
         remember(first, str(number), answered())
-    for number in range(20):
+    for number in range(80):
         first.take(str(number), "a", ACME)
     before, alarms = first.to_dict(), first.alarms()
     assert alarms and before[0]["broken"]
@@ -98,7 +98,7 @@ def test_figures_alarms_and_answers_are_there_after_a_restart_and_a_clock_that_w
     assert (second.to_dict(), second.alarms()) == (before, alarms)
     names = {"task": "t", "version": "1", "candidate": "default"}
     assert registry.get_sample_value("pliant_promise_broken", names) == 1
-    assert second.take("3", "a", ACME)["repeated"] and second.take("25", "b", ACME)["promise"]["labels"] == 21
+    assert second.take("3", "a", ACME)["repeated"] and second.take("85", "b", ACME)["promise"]["labels"] == 81
     second.take_back("1", ACME)
     second.close()
     registry = CollectorRegistry()
@@ -163,7 +163,7 @@ def test_answers_that_are_too_old_are_gone_after_a_restart_and_new_ones_take_no_
     store.write(tracker.drain())
     store.close()
     with closing(sqlite3.connect(tmp_path / "outcomes.db")) as base:
-        assert base.execute("SELECT sequence FROM answers").fetchall() == [(1,), (2,)]
+        assert base.execute("SELECT sequence FROM answers ORDER BY 1").fetchall() == [(1,), (2,)]
         assert base.execute("SELECT COUNT(*) FROM shared").fetchone() == (2,)
 
 
@@ -180,6 +180,52 @@ def test_a_second_service_and_one_whose_folder_cannot_be_made_keep_their_outcome
     remember(outcomes, "x", answered())
     assert outcomes.take("x", "b", ACME)["correct"] and "they are forgotten when the service ends" in caplog.text
     outcomes.close()
+
+
+async def test_labels_a_week_late_are_taken_and_of_a_busy_hour_a_random_share(tmp_path):
+    """As at 1 answer a second, and at 20 for an hour, but a sixtieth of it all."""
+    week, now = 7 * 86_400.0, [0.0]
+    store = Store(tmp_path, 50, DAYS, lambda: now[0], most=3_000_000 // 60)
+    outcomes = Outcomes(CollectorRegistry(), 50, lambda: now[0], writer=OutcomeWriter(store, seconds=1e9), wanted=1.0)
+    busy = 5000
+    for number in range(int(week / 60) + 1200):
+        now[0] += 60.0 if not busy <= number < busy + 1200 else 3.0
+        remember(outcomes, str(number), answered())
+        if number % 1000 == 0:
+            await outcomes.written()
+    store._pruned = -1e9
+    await outcomes.written()
+    for id in map(str, range(1, 500)):
+        await outcomes.recall([id], ACME)
+        assert outcomes.take(id, "b", ACME)["correct"]
+    many = [str(busy + number) for number in range(1200)]
+    await outcomes.recall(many, ACME)
+    left = [int(id) - busy for id in many if outcomes.tracker.remembered(id, now[0])]
+    assert 60 < len(left) < 150 and abs(np.mean(left) - 600) < 150
+    outcomes.close()
+    store, tracker = opened(tmp_path, 50, lambda: now[0])
+    tracker.recall(store.find([digest_of("4")]))
+    assert tracker.take("4", "b", Report(at=now[0])).status == "repeated"
+    store.close()
+
+
+def test_what_was_drawn_and_listed_is_so_after_a_restart(tmp_path):
+    def restarted() -> Outcomes:
+        writer = open_writer(tmp_path, 3, DAYS, False)
+        return Outcomes(CollectorRegistry(), 3, writer=writer, wanted=100.0)
+
+    first = restarted()
+    for number in range(20):
+        remember(first, chosen_id(ACME, f"é {number}"), answered())
+    listed = first.wanted(10, ACME)
+    first.take(listed[0]["id"], "b", ACME)
+    first.close()
+    second = restarted()
+    assert second.wanted(9, ACME) == listed[1:]
+    assert second.take(listed[1]["id"], "b", ACME)["counted"]
+    second.close()
+    weights = [record.weight for record in read_labels(tmp_path)]
+    assert weights == pytest.approx([2.0, 2.0]), "ten of twenty were listed"
 
 
 @pytest.mark.parametrize("content", [b"no database at all, but long enough to be looked at " * 20, None])

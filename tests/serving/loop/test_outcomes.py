@@ -16,7 +16,7 @@ from pliant.outcomes.tracker import Answered
 from pliant.serving.client import Client
 from pliant.serving.http.api_errors import ApiError
 from pliant.serving.loop.outcome_routes import read_outcome, take_all
-from pliant.serving.loop.outcomes import MAX_LABELS, RATE, Outcomes
+from pliant.serving.loop.outcomes import MAX_LABELS, RATE, Outcomes, chosen_id
 from tests.fixtures.observed import remember
 
 
@@ -30,9 +30,9 @@ ACME, ROOT = client("acme"), client("root", "admin")
 class World:
     """Outcomes with answers "positive", the labels that come for them, and a clock."""
 
-    def __init__(self, memory: int = 10_000) -> None:
+    def __init__(self, memory: int = 10_000, wanted: float = 0.0) -> None:
         self.registry, self.now, self.count = CollectorRegistry(), 100.0, 0
-        self.outcomes = Outcomes(self.registry, memory, clock=lambda: self.now)
+        self.outcomes = Outcomes(self.registry, memory, clock=lambda: self.now, wanted=wanted)
 
     def answer(self, id: str, tenant: str = "", **fields) -> None:
         usual = {"task": "reviews", "version": 1, "candidate": "default", "level": "small", "promised": 0.9, **fields}
@@ -64,8 +64,8 @@ def test_the_answer_to_a_label_says_what_it_was_for_and_how_the_promise_stands_a
     (figures,) = world.outcomes.to_dict()
     promise = {"promised": 0.9, "accuracy": 0.0, "labels": 1, "evidence": figures["evidence"], "broken": False}
     about = {"id": "1", "task": "reviews", "version": 3, "candidate": "default", "level": "large"}
-    assert taken == {**about, "correct": False, "repeated": False, "promise": promise}
-    assert world.outcomes.take("1", "negative") == {**taken, "repeated": True}
+    assert taken == {**about, "correct": False, "repeated": False, "counted": True, "promise": promise}
+    assert world.outcomes.take("1", "negative") == {**taken, "repeated": True, "counted": False}
     assert refused(lambda: world.outcomes.take("1", "positive")) == (409, "other_label")
     with pytest.raises(InputError, match="must be one of negative, positive"):
         world.outcomes.take("1", "neutral")
@@ -104,6 +104,30 @@ def test_only_who_got_an_answer_or_an_administrator_may_report_its_label_while_i
     assert world.outcomes.take("c", "positive", ROOT)["correct"] is True
     world.now += 0.02 * 86_400
     assert refused(lambda: world.outcomes.take("c", "positive", ROOT)) == unknown, "it is too old"
+
+
+def test_wanted_answers_are_listed_to_who_got_them_and_to_administrators_and_count_alone_from_then_on():
+    world = World(wanted=200.0)
+    for id in ("a", chosen_id(ACME, "b"), "c"):
+        world.answer(id, "acme")
+    world.answer("d", "other")
+    assert world.outcomes.take("c", "negative", ACME)["counted"], "nobody was asked for labels yet"
+    listed = world.outcomes.wanted(10, ACME)
+    assert [each["id"] for each in listed] == ["a", "b"] and listed == world.outcomes.wanted(1000, ACME)
+    about = {"task": "reviews", "version": 1, "candidate": "default", "level": "small", "label": "positive"}
+    assert listed[0] == {"id": "a", **about, "confidence": 0.8, "at": 100.0, "inclusion": 1.0}
+    assert world.outcomes.wanted(1, client("third")) == []
+    assert [each["id"] for each in world.outcomes.wanted(10, ROOT)] == ["a", chosen_id(ACME, "b"), "d"]
+    world.answer("e", "acme")
+    unasked = world.outcomes.take("e", "negative", ACME)
+    assert not unasked["counted"] and world.outcomes.take("b", "positive", ACME)["counted"]
+    assert [each["id"] for each in world.outcomes.wanted(10, ACME)] == ["a", "e"], "whatever was said of it before"
+    again = world.outcomes.take("e", "negative", ACME)
+    assert again["counted"] and again["repeated"] and again["promise"]["labels"] == 3
+    assert not world.outcomes.take("e", "negative", ACME)["counted"], "once"
+    assert refused(lambda: world.outcomes.take("b", "negative", ACME)) == (409, "other_label")
+    (figures,) = world.outcomes.to_dict()
+    assert (figures["labels"], figures["unasked"]) == (3, 1)
 
 
 def test_labels_come_at_a_limited_rate_for_each_tenant():
