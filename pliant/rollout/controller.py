@@ -126,7 +126,8 @@ class Rollout:
     def _turn(self) -> float:
         """Seconds of a turn."""
         slowest = max((each.seconds or 0.0 for each in self.references.values()), default=0.0)
-        return max(self.config.step_seconds / TURNS, ANSWERS * slowest, LEAST_TURN)
+        step = self.config.step_seconds
+        return max(step / TURNS, min(ANSWERS * slowest, step / 2), LEAST_TURN)
 
     @property
     def evidence(self) -> float:

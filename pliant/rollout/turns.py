@@ -18,7 +18,7 @@ from pliant.rollout.measures import ARMS, Arm, Sums
 from pliant.state import Sum, Whole
 
 TURNS = 20  # that the seconds of a step of the canary have, or more
-ANSWERS = 4.0  # times what nearly all of the champion's answers take, that a turn takes at least
+ANSWERS = 4.0  # times what nearly all of the champion's answers take, that a turn takes at least, up to half a step
 LEAST_TURN = 0.05  # seconds
 PAUSE = 0.5  # turns after a pair in which its last answers come
 PAIRS = 40  # within which a challenger that is too slow shall show
