@@ -79,6 +79,8 @@ class Settings(EnvironmentSettings):
     """Minimum seconds per canary step."""
     trial_hours: float = 24.0
     """Hours after which an undecided challenger is taken back."""
+    guard_hours: NotNegative = 24.0
+    """Hours after its promotion in which a challenger is compared with the former champion, which stays loaded; 0: none."""
     device: str = "auto"
     """Device: auto takes a GPU where there is one; several are separated by commas."""
     threads: Count | None = None

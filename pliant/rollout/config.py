@@ -21,6 +21,8 @@ FLOORS = 0.2  # weight of the evidence of all slices, beside those of the measur
 UNPROVEN = 0.05
 """The share beyond which a challenger grows only with proof that its answers are not much worse, or its first share."""
 HOLD = 3.0  # evidence against the challenger with which it stays at its share
+HELD_BACK = 0.05  # share of the requests that the former champion answers in the guard
+INSTALMENTS = 1440  # in which the evidence of the guard is paid in, so that what begins late is noticed as soon
 SOON = 500  # comparisons besides those of shadow within which a difference shall show
 BITS = 53  # that a float holds exactly
 
@@ -30,9 +32,10 @@ class RolloutConfig:
     """The limits of one rollout. Shares are of all requests, times in seconds.
 
     The challenger first gets copies of `shadow_share` of the requests until `shadow_requests` copies are compared (0: no
-    shadow). Then it answers the share `steps[0]`, and so on; with the last step it is promoted, at once if that is all.
-    A step takes at least `step_requests` of the canary's requests and `step_seconds`. A challenger that is undecided after
-    `max_seconds` is taken back. Raises `InputError` for a configuration that cannot be carried out.
+    shadow). Then it answers the share `steps[0]`, and so on. A step takes at least `step_requests` of the canary's requests
+    and `step_seconds`. Before the last step, which is the promotion, it takes turns with the champion at all requests, if
+    `load` is a measure (turns.py). For `guard_seconds` after it the former champion is compared with it. A challenger that
+    is undecided after `max_seconds` is taken back. Raises `InputError` for a configuration that cannot be carried out.
     """
 
     shadow_share: float = 0.1
@@ -42,6 +45,7 @@ class RolloutConfig:
     step_seconds: float = 300.0
     measures: tuple[Measure, ...] = MEASURES
     max_seconds: float = 86_400.0
+    guard_seconds: float = 86_400.0
 
     @property
     def weights(self) -> dict[str, float]:
@@ -61,6 +65,7 @@ class RolloutConfig:
             ("step_seconds", self.step_seconds, 0 <= self.step_seconds < 1e9, "at least 0, and finite"),
             ("measures", names, 1 <= len(set(names)) == len(names), "some, each of them once"),
             ("max_seconds", self.max_seconds, 0 < self.max_seconds < 1e9, "above 0, and finite"),
+            ("guard_seconds", self.guard_seconds, 0 <= self.guard_seconds < 1e9, "at least 0, and finite"),
         )
         for name, value, fits, limit in limits:
             if not fits:

@@ -1,30 +1,31 @@
-"""The controller of one rollout: shadow, canary in steps, then promoted or taken back.
+"""The controller of one rollout: shadow, canary in steps, turns at all requests, and a guard after the promotion.
 
-    shadow --> canary at steps[0] --> ... --> steps[-1] --> promoted
-       |                 |                                  (a last step of 1 is the promotion itself)
-       `-----------------`--> taken back: evidence, broken, cancelled, or no decision in time
+    shadow --> canary at steps[0] --> ... --> steps[-1] --> load --> guard (it is the champion by now) --> promoted
+       |                 |                                    |        |   (a last step of 1 is the promotion itself)
+       `-----------------`------------------------------------`--------`--> taken back: evidence, broken, cancelled, or
+                                                                            no decision in time
 
 A pure state machine: events come in with the time, actions go out. It reads no clock and draws no random number, and its
 whole state is plain JSON, exactly. Decisions are final: what comes later is ignored.
 
 The evidence of all measures and slices is the weighted mean of their e-processes, and so one itself: a challenger that is
 no worse than the margins is ever taken back on the evidence with a probability of at most alpha, over all measures, slices,
-steps and looks together. Growing needs enough requests, no evidence against it, and proof: that it is not much later, and
-beyond `UNPROVEN` of the requests that its answers are not much worse, by labels or as they are the champion's own. Where
-nothing proves that, a person may decide. Evidence and proof have to hold without any one group of tenants
-(pliant/fairness.py).
+steps and looks together; in the guard, where evidence begins anew, with one of alpha again. Growing needs enough requests,
+no evidence against it, and proof: that it is not much later, and beyond `UNPROVEN` of the requests that its answers are not
+much worse, by labels or as they are the champion's own. Where nothing proves that, a person may decide. Evidence and proof
+have to hold without any one group of tenants (pliant/fairness.py).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any, Literal
 
 from pliant.errors import InputError
-from pliant.fairness import Groups
-from pliant.rollout.config import ALPHA, HOLD, SOON, UNPROVEN, RolloutConfig
+from pliant.fairness import GROUPS, Groups
+from pliant.rollout.config import ALPHA, HELD_BACK, HOLD, INSTALMENTS, SOON, UNPROVEN, RolloutConfig
 from pliant.rollout.events import (
     Action,
     Ask,
@@ -41,7 +42,8 @@ from pliant.rollout.events import (
     Tick,
     check_event,
 )
-from pliant.rollout.measures import TRUTHS, WORSE, Arm, Comparison, Floors, Reference
+from pliant.rollout.measures import LOADED, TRUTHS, WORSE, Arm, Comparison, Floors, Measure, Reference
+from pliant.rollout.turns import ANSWERS, LEAST_TURN, PAIRS, TURNS, Turns
 from pliant.state import Finite, Sum, Whole, read
 
 TARGET = 1 / ALPHA  # evidence, of all measures together, that takes a challenger back
@@ -50,7 +52,7 @@ ASKS = 3600.0  # seconds of a step, or `SOON` further requests, after which a pe
 GAP = 3600.0
 """Seconds that the time between two events counts as at most, so that a pause or a wrong clock decides nothing."""
 
-Stage = Literal["shadow", "canary", "promoted", "taken_back"]
+Stage = Literal["shadow", "canary", "load", "guard", "promoted", "taken_back"]
 
 
 @dataclass
@@ -62,9 +64,9 @@ class Rollout:
     """
 
     config: RolloutConfig = field(default_factory=RolloutConfig)
-    schema: Literal[4] = 4
+    schema: Literal[5] = 5
     stage: Stage = "shadow"
-    reason: str = ""  # of the decision
+    reason: str = ""  # of the decision, or of the promotion that is guarded
     requests: Whole = 0  # answered by the canary
     copies: Whole = 0  # compared in shadow
     seconds: Sum = 0.0  # since the first event
@@ -79,6 +81,8 @@ class Rollout:
     references: dict[int, Reference] = field(default_factory=dict)  # by group of tenants
     comparisons: dict[str, Comparison] = field(default_factory=dict)
     floors: Floors = field(default_factory=lambda: Floors(TARGET))
+    turns: Turns = field(default_factory=Turns)
+    paid: Whole = 0  # instalments of the guard's evidence
 
     def __post_init__(self) -> None:
         self._weights = self.config.weights
@@ -86,10 +90,12 @@ class Rollout:
         if not self.comparisons:
             self.stage = "shadow" if self.config.shadow_requests else "canary"
             self.floors = Floors(TARGET / self._floors)
-            for measure in self.config.measures:
-                target = TARGET / (self._weights[measure.name] or 1.0)
-                horizon = self.config.shadow_requests + SOON
-                self.comparisons[measure.name] = Comparison.begun(measure, target, horizon, ALPHA)
+            self.comparisons = {measure.name: self._begun(measure) for measure in self.config.measures}
+
+    def _begun(self, measure: Measure) -> Comparison:
+        target = TARGET / (self._weights[measure.name] or 1.0)
+        horizon = PAIRS if measure.name == "load" else self.config.shadow_requests + SOON
+        return Comparison.begun(measure, target, 0 if self.stage == "guard" else horizon, ALPHA)
 
     @property
     def decided(self) -> bool:
@@ -100,7 +106,28 @@ class Rollout:
         """The share of requests that the challenger answers now."""
         if self.stage == "canary":
             return self.config.steps[self.step]
-        return 1.0 if self.stage == "promoted" else 0.0
+        if self.in_turns:
+            return float(self.turns.arm(self.step_seconds) == "canary")
+        return {"guard": 1.0 - HELD_BACK, "promoted": 1.0}.get(self.stage, 0.0)
+
+    def copied(self, arm: Arm) -> float:
+        """Return the share of this arm's answers whose request the other is to answer, too: of both arms about as many."""
+        if self.decided or (self.stage == "shadow" and arm == "canary"):
+            return 0.0
+        fewer, share = {"canary": ("canary", self.share), "guard": ("champion", HELD_BACK)}.get(self.stage, ("", 1.0))
+        return 1.0 if arm == fewer else min(share, self.config.shadow_share or 1.0)
+
+    @property
+    def in_turns(self) -> bool:
+        """Whether champion and challenger take turns at all of the requests now."""
+        return self.stage in ("load", "guard") and self.turns.held
+
+    @property
+    def _turn(self) -> float:
+        """Seconds of a turn."""
+        slowest = max((each.seconds or 0.0 for each in self.references.values()), default=0.0)
+        step = self.config.step_seconds
+        return max(step / TURNS, min(ANSWERS * slowest, step / 2), LEAST_TURN)
 
     @property
     def evidence(self) -> float:
@@ -133,6 +160,9 @@ class Rollout:
         match event:
             case Broken(reason):
                 return self._take_back(f"it is broken: {reason}")
+            case Cancelled(reason) if self.stage == "guard":
+                self.stage = "promoted"
+                return [Note(f"The guard has ended {self._place()}: {reason}.")]
             case Cancelled(reason):
                 return self._take_back(f"cancelled by hand{reason and ': '}{reason}")
             case ShadowCompared() | CanaryOutcome() | Label():
@@ -175,7 +205,7 @@ class Rollout:
                 self._count_outcome(event, group)
 
     def _count_outcome(self, event: CanaryOutcome, group: int) -> None:
-        if self.stage == "canary" and event.arm == "canary":
+        if self.stage != "shadow" and event.arm == "canary":
             self.requests += 1
             self.step_count += 1
         if not event.fair:
@@ -183,13 +213,15 @@ class Rollout:
         late, reference = event.late, self.references.setdefault(group, Reference())
         if late is None and event.latency is not None and reference.seconds is not None:
             late = event.latency > reference.seconds
-        if event.arm == "champion" and event.latency is not None:
+        if event.arm == "champion" and event.latency is not None and self.stage != "guard":  # where it has no queue
             reference.add(event.latency)
-        if self.stage != "canary":  # in shadow there is nothing to compare with
+        if self.stage == "shadow":  # there is nothing to compare with
             return
         self._add_outcome("errors", event.arm, float(event.error), group)
-        if late is not None:
+        if late is not None and self.stage == "canary":
             self._add_outcome("late", event.arm, float(late), group)
+        elif late is not None:
+            self.turns.add(event.arm, self.step_seconds - (event.latency or 0.0), late, group)
 
     def usual_latency(self, tenant: str = "") -> float:
         """Return the seconds that half of the champion's recent answers to a tenant's group took; 0 before it is known."""
@@ -200,10 +232,30 @@ class Rollout:
         if name in self.comparisons:
             self.comparisons[name].add_outcome(arm, loss, group)
 
+    def _pass(self) -> None:
+        """End turns that are over, and pay in what is due of the guard's evidence."""
+        if self.stage in ("load", "guard") and self.turns.is_over(self.step_seconds):
+            compared = self.turns.difference()
+            if compared is not None and "load" in self.comparisons:
+                self.comparisons["load"].add(*compared)
+            held = self.stage == "load" or ("load" in self.comparisons and self.turns.late() > LOADED)
+            self.turns = self.turns.next(self._turn, held, self.step_seconds, f"{self.requests} {self.seconds}")
+        if self.stage == "guard" and self.step_seconds >= self.paid * self.config.guard_seconds / INSTALMENTS:
+            self.paid += 1
+            self.floors.pay()
+            for comparison in self.comparisons.values():
+                comparison.evidence.pay(1 / INSTALMENTS)
+
     def _decide(self) -> list[Action]:
+        self._pass()
         config, evidence = self.config, self.evidence
         if evidence >= TARGET:
             return self._take_back(f"{self._worst()}; evidence {evidence:.3g} over {TARGET:g}")
+        if self.stage == "guard":
+            if self.step_seconds < config.guard_seconds:
+                return []
+            self.stage = "promoted"
+            return [SetShare(1.0), Note(f"The guard has ended {self._place()}, without enough evidence against it.")]
         if self.seconds >= config.max_seconds:
             obstacle = self._obstacle(evidence) or self._unproven(1.0) or "too few requests"
             return self._take_back(f"undecided after {config.max_seconds:g} s: {obstacle}")
@@ -215,31 +267,38 @@ class Rollout:
             self.held = True
             return note
         step = 0 if self.stage == "shadow" else self.step + 1
-        if unproven := self._unproven(1.0 if step == len(config.steps) else config.steps[step]):
+        last = step == len(config.steps) or config.steps[step] == 1.0
+        if unproven := self._unproven(1.0 if last else config.steps[step]):
             ask = Ask(f"stays {self._place()} and asks: {unproven}")
             due = self.step_count >= least + SOON or self.step_seconds >= ASKS
             if self.asks or not due:
                 return []
             self.asks = True
             return [ask]
-        if step == len(config.steps) or config.steps[step] == 1.0:
-            self.reason = (
-                f"promoted {self._place()}: no worse than the champion; evidence against it {self.evidence:.2g}"
-            )
+        place, was = self._place(), self.stage
+        self.step_count, self.step_seconds, self.held, self.asks, self.turns = 0, 0.0, False, False, Turns(self._turn)
+        if last and was == "canary" and "load" in self.comparisons:
+            self.stage = "load"
+            return [SetShare(self.share), Note(f"The challenger takes turns at all requests, after it stayed {place}.")]
+        if last:
+            self.reason = f"promoted {place}: no worse than the champion; evidence against it {evidence:.2g}"
             self.stage = "promoted"
-            return [SetShare(1.0), Promote(self.reason)]
-        note = [Note(f"The challenger takes {config.steps[step]:.3g} of the traffic, after it stayed {self._place()}.")]
+            if config.guard_seconds:
+                self.stage, self.turns, self.floors = "guard", Turns(self._turn, False), Floors(TARGET, 1 / INSTALMENTS)
+                self.comparisons = {each.name: self._begun(replace(each, prove=None)) for each in config.measures}
+            return [SetShare(self.share), Promote(self.reason)]
         self.stage, self.step = "canary", step
-        self.step_count, self.step_seconds, self.held, self.asks = 0, 0.0, False, False
-        return [SetShare(self.share), *note]
+        sentence = f"The challenger takes {config.steps[step]:.3g} of the traffic, after it stayed {place}."
+        return [SetShare(self.share), Note(sentence)]
 
     def _obstacle(self, evidence: float) -> str:
         """Return why the challenger does not go on although it had its requests and its time; empty if it may."""
         if evidence >= HOLD:
             return f"{self._worst()}; evidence {evidence:.3g}, and it must be below {HOLD:g}"
         for each in self.comparisons.values() if self.stage != "shadow" else ():
-            if each.measure.name not in TRUTHS and not each.proven:
-                return f"{each.measure.name} is not yet proven to be less than {each.measure.prove:.2%} worse"
+            name = each.measure.name
+            if name not in TRUTHS and not each.proven and (name != "load" or self.stage == "load"):
+                return f"{name} is not yet proven to be less than {each.measure.prove:.2%} worse"
         return ""
 
     def _unproven(self, share: float) -> str:
@@ -259,6 +318,10 @@ class Rollout:
     def _place(self) -> str:
         if self.stage == "shadow":
             return f"in shadow after {self.copies:,} copies"
+        if self.stage == "load":
+            return f"in turns at all of traffic after {self.requests:,} requests"
+        if self.stage in ("guard", "promoted"):
+            return f"{self.step_seconds / 3600:.2g} h after its promotion"
         return f"at {100 * self.share:.3g}% of traffic after {self.requests:,} requests"
 
     def _worst(self) -> str:
@@ -272,7 +335,7 @@ class Rollout:
         """Raise AssertionError if the state breaks an invariant."""
         assert list(self.comparisons) == [measure.name for measure in self.config.measures], "comparisons of others"
         assert 0 <= self.step < len(self.config.steps), "no such step"
-        assert self.decided == bool(self.reason), "a decision without a reason, or a reason without a decision"
+        assert (self.decided or self.stage == "guard") == bool(self.reason), "a decision or a reason, without the other"
         assert self.step == 0 or self.stage != "shadow", "a step in shadow"
         assert self.requests == 0 or self.stage != "shadow", "requests answered in shadow"
         assert self.stage != "shadow" or self.config.shadow_requests, "a shadow that is not wanted"
@@ -280,6 +343,7 @@ class Rollout:
         assert 0 <= self.step_count <= counted, "more requests in a step than altogether"
         assert 0 <= self.step_seconds <= self.seconds * (1 + 1e-9) + 1e-6, "more time in a step than altogether"
         assert len(self.seen) <= REMEMBERED, "too many ids"
+        assert len(self.turns.blocks) <= GROUPS + 1, "turns of too many groups"
         assert self.decided or self.evidence < TARGET, "evidence without a decision"
         for each in self.comparisons.values():
             each.check()

@@ -12,6 +12,9 @@ difference is just large enough for it, sqrt(2 log(target / wealth) / (outcomes 
 for each outcome, as in Voracek's STaR-bets (Sequential target-recalculating bets for tighter confidence intervals,
 2025). Its power at the horizon is near that of a test that looks once. At the horizon its wealth goes to the grid.
 
+Where a change may come at any time, wealth that is bet from the beginning may be lost by then. Wealth that is paid in bit by
+bit is an e-process as well: a mixture over the times at which betting begins (Shin, Ramdas and Rinaldo, E-detectors, 2023).
+
 Paired answers give x = champion's score - challenger's, in [-1, 1]; where both are right or wrong, x is 0.
 """
 
@@ -19,7 +22,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Self
 
 from pydantic import Field
 
@@ -91,14 +94,29 @@ class Evidence:
     wealth: WithoutEach[_Wealth] = field(default_factory=lambda: WithoutEach(_Wealth([0.0] * len(STAKES))))
     squares: Sum = 0.0  # sum of (x - margin)^2
     outcomes: Whole = 0
+    unpaid: Sum = 0.0  # share of the wealth that is not bet yet
 
     def __post_init__(self) -> None:
         self._largest = 1.0 / (self.hypothesis.margin - self.hypothesis.low)
         self._settle()
 
+    @classmethod
+    def kept_back(cls, hypothesis: Hypothesis) -> Self:
+        """Return evidence of which nothing is bet before it is paid. It needs a hypothesis without a horizon."""
+        return cls(hypothesis, WithoutEach(_Wealth([NOTHING] * len(STAKES), NOTHING)), unpaid=1.0)
+
     @property
     def value(self) -> float:
-        return self._least.value
+        return self._least.value + self.unpaid
+
+    def pay(self, share: float) -> None:
+        """Bet this share of the first wealth from now on, or what is left of it."""
+        part = min(share, self.unpaid)
+        if part > 0:
+            self.unpaid -= part
+            for wealth in self.wealth.every:
+                wealth.grid = [_bounded(math.log(math.exp(each) + part / (1 - SEEKING))) for each in wealth.grid]
+            self._settle()
 
     def seek(self) -> float:
         """Return the stake of the next bet that seeks the target."""

@@ -14,7 +14,8 @@ them: such agreement is proof without any label. How sure a challenger is of its
 Unpaired measures compare the two arms' own requests in small blocks: the mean of the canary's outcomes since the last
 block less the mean of the champion's. As both are of the same time, a load that changes slows both and favours nobody.
 
-Late is what takes longer than nearly all of the champion's recent answers, by a quantile that was fixed before.
+Late is what takes longer than nearly all of the champion's recent answers, by a quantile that was fixed before. What is late
+under all of the requests is compared in turns (turns.py).
 
 All blocks and this latency are of one group of tenants each (pliant/fairness.py): nobody's requests are compared with those
 of others, and what one group makes up is left out as a whole (evidence.py).
@@ -41,7 +42,8 @@ TRUTHS = ("accuracy", "agreement")
 """Of pairs: right or wrong by labels; whether both answers are the same. The proof of either lets a canary grow."""
 UNPAIRED = ("late", "errors")
 """Of each arm's own requests: whether the answer came late, whether it failed."""
-NAMES = (*TRUTHS, *UNPAIRED)
+NAMES = (*TRUTHS, *UNPAIRED, "load")
+"""load: how many answers come late where all requests are one arm's."""
 
 LATE_QUANTILE = 0.95  # of the champion's latencies, beyond which an answer without a deadline is late
 WINDOW, LEAST_WINDOW, RENEWED = 256, 128, 64  # latencies of the champion: kept, needed, and until the next reference
@@ -80,7 +82,10 @@ WORSE = 0.03
 """What growing needs proof against: a challenger that is right in so much less of its answers."""
 LATER = 0.2
 """The same of lateness: so much more of its requests. Some 50 of them give proof."""
-GUARDS = (Measure("late", 0.02, 0.1, prove=LATER), Measure("errors", 0.005, 0.1))
+LOADED = 0.1
+"""The same of all requests, in turns, of which some 40 pairs give proof."""
+LOAD = Measure("load", 0.02, 0.05, prove=LOADED)
+GUARDS = (Measure("late", 0.02, 0.05, prove=LATER), Measure("errors", 0.005, 0.1), LOAD)
 MEASURES = (Measure("accuracy", MARGIN, 0.6, prove=WORSE), Measure("agreement", MARGIN, 0.0, prove=WORSE), *GUARDS)
 
 Sums = Annotated[list[Sum], Field(min_length=4, max_length=4)]
@@ -98,10 +103,10 @@ class _Matched:
     canary: dict[int, list[Finite]] = field(default_factory=dict)
 
     def add(self, seen: Arm, difference: float, group: int = NOBODY) -> float | None:
-        """Return the mean of this difference and the one that has waited longest for one of its arm; None: it waits, too."""
+        """Return the mean of this difference and the newest that waits for one of its arm; None: it waits, too."""
         own, others = (self.champion, self.canary) if seen == "champion" else (self.canary, self.champion)
         if waiting := others.get(group):
-            return (difference + waiting.pop(0)) / 2
+            return (difference + waiting.pop()) / 2
         own.setdefault(group, []).append(difference)
         del own[group][:-UNMATCHED]
         return None
@@ -124,9 +129,10 @@ class Comparison:
 
     @classmethod
     def begun(cls, measure: Measure, target: float, horizon: int, alpha: float) -> Self:
-        """Return a comparison without outcomes. `target`: the evidence that this measure alone needs; `alpha`: the
-        probability of a false proof."""
-        evidence = Evidence(Hypothesis(measure.margin, -1.0, target, horizon))
+        """Return a comparison without outcomes. `target`: the evidence that this measure alone needs; `horizon` of 0: it is
+        paid in; `alpha`: the probability of a false proof."""
+        hypothesis = Hypothesis(measure.margin, -1.0, target, horizon)
+        evidence = Evidence(hypothesis) if horizon else Evidence.kept_back(hypothesis)
         proof = None if measure.prove is None else Evidence(Hypothesis(-measure.prove, -1.0, 1 / alpha, horizon))
         return cls(measure, evidence, proof, proven=proof is None)
 
@@ -172,6 +178,9 @@ class Comparison:
         if name == "agreement":
             return f"{self.worse} of {compared:,} answers differ from the champion's"
         points = 100 * self.lost / max(compared, 1)
+        if name == "load":
+            which = "more" if points > 0 else "less"
+            return f"{abs(points):.2g} points {which} late than the champion with all requests, in {compared} pairs of turns"
         way = "worse" if points > 0 else "better"
         return f"{abs(points):.2g} points {way} by the labels of pairs of answers, compared {compared:,} times"
 
@@ -213,6 +222,7 @@ class Floors:
     """
 
     target: float  # that `value` is to reach
+    instalment: Sum = 0.0  # share of the wealth that is paid in at a time; 0: all is bet at once
     slices: dict[str, _Floor] = field(default_factory=dict)
 
     @property
@@ -228,10 +238,18 @@ class Floors:
             if len(self.slices) >= MOST_SLICES:
                 return
             weight = next(weight for number, weight in enumerate(_weights()) if number == len(self.slices))
-            floor = self.slices[name] = _Floor(Evidence(Hypothesis(FLOOR, -1.0, self.target / weight, SOON_OF_A_SLICE)))
+            hypothesis = Hypothesis(FLOOR, -1.0, self.target / weight, 0 if self.instalment else SOON_OF_A_SLICE)
+            floor = _Floor(Evidence.kept_back(hypothesis) if self.instalment else Evidence(hypothesis))
+            floor.evidence.pay(self.instalment)
+            self.slices[name] = floor
         mean = difference if seen is None else floor.matched.add(seen, difference, group)
         if mean is not None:
             floor.evidence.add(mean, group)
+
+    def pay(self) -> None:
+        """Pay in the next instalment of each slice."""
+        for floor in self.slices.values():
+            floor.evidence.pay(self.instalment)
 
     def sentence(self) -> str:
         """Return which slice has the most evidence against the challenger, in words."""

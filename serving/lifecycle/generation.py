@@ -69,7 +69,10 @@ class Generation(Generic[C, H, D]):
 
 
 class Generations(Generic[C, H, D]):
-    """The present generation, one on trial, the one before on standby, and former ones that still answer their requests."""
+    """The present generation, one beside it, the one before on standby, and former ones that still answer their requests.
+
+    Beside it is a challenger on trial, or the former champion with which a promoted challenger is compared in its guard.
+    """
 
     def __init__(
         self,
@@ -86,8 +89,12 @@ class Generations(Generic[C, H, D]):
         self._draining: set[asyncio.Task[None]] = set()
         self.standby: Generation[C, H, D] | None = None  # the former one, while it is still loaded
         self._expiry: asyncio.TimerHandle | None = None
-        self.challenger: Generation[C, H, D] | None = None  # on trial
+        self.challenger: Generation[C, H, D] | None = None  # beside the present one
         self._promotable = True
+        self.guards = False
+        """Whether a challenger that is promoted leaves the former champion beside it."""
+        self.former_beside = False
+        """Whether the former champion is beside the present generation, and no challenger."""
 
     @property
     def chosen(self) -> Generation[C, H, D]:
@@ -112,10 +119,14 @@ class Generations(Generic[C, H, D]):
         answers its own as well, and then stands by.
         """
         former, self.present = self.present, started
-        if started is self.challenger:
-            self.challenger = None
+        promoted = started is self.challenger
+        guarded = promoted and self.guards and not self.former_beside
+        if promoted:
+            self.challenger, self.former_beside = None, False
         self.drop_standby()
-        if self._standby_seconds:
+        if guarded:
+            self.challenger, self.former_beside = former, True
+        elif self._standby_seconds:
             self.standby = former
             self._expiry = asyncio.get_running_loop().call_later(self._standby_seconds, self.drop_standby)
         else:
@@ -135,25 +146,29 @@ class Generations(Generic[C, H, D]):
         return standby
 
     def drop_standby(self) -> asyncio.Task[None] | None:
-        """Stop the generation on standby, if there is one, and return the task that waits for its end."""
+        """Stop the former generation that is still loaded, if there is one, and return the task that waits for its end."""
+        if self.former_beside:
+            return self.end_challenge()
         standby = self.standby
         self._forget_standby()
         return None if standby is None else self._drain_soon(standby)
 
-    def challenge(self, started: Generation[C, H, D], promotable: bool = True) -> None:
+    def challenge(self, started: Generation[C, H, D], promotable: bool = True, as_former: bool = False) -> None:
         """Let a started generation answer the requests that are routed to it (serving/request_context.py).
 
-        `promotable`: whether it may be the champion's as it is; not if its processes have a lower priority.
+        `promotable`: whether it may be the champion's as it is; not if its processes have a lower priority. `as_former`:
+        it is the former champion's.
         """
         former, self.challenger, self._promotable = self.challenger, started, promotable
+        self.former_beside = as_former
         if former is not None:
             self._drain_soon(former)
 
-    def end_challenge(self) -> None:
-        """Send no further request to the generation on trial, and stop it once it has answered its own."""
-        challenger, self.challenger = self.challenger, None
-        if challenger is not None:
-            self._drain_soon(challenger)
+    def end_challenge(self) -> asyncio.Task[None] | None:
+        """Send no further request to the generation beside, and return the task that stops it once it has answered its
+        own."""
+        challenger, self.challenger, self.former_beside = self.challenger, None, False
+        return None if challenger is None else self._drain_soon(challenger)
 
     def _forget_standby(self) -> None:
         self.standby = None

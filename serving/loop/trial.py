@@ -1,11 +1,13 @@
 """A challenger on trial: routes requests by their keys, sends copies, and feeds the controller (pliant/rollout).
 
-A request that the challenger does not answer, because of an error or as its queue is too long, is answered by the champion
+One of the two releases is beside the present generation: the challenger, and in its guard the former champion.
+A request that the release beside does not answer, because of an error or as its queue is too long, is answered by the other
 in what is left of its deadline. Of the canary's answers copies go to the champion, and of the champion's to the challenger,
 so that both are compared on the same requests; of both kinds there are about as many.
 
 The arm is drawn with a secret, so nobody can choose which arm gets his worst requests. Who has seen the arm of a key can,
-so that errors and lateness count of the first request of a key alone. What no arm could have done in time, since its client
+so that errors and lateness count of the first request of a key alone. Turns at all requests (turns.py) hide nothing, so that
+there only the cap of each tenant's evidence holds. What no arm could have done in time, since its client
 was slow to send it or left it too little time, is nobody's fault.
 """
 
@@ -60,10 +62,6 @@ class Tried(Generic[A]):
     fair: bool  # see `CanaryOutcome`
 
 
-CopyTo = Callable[[Tried[A], Served[A]], Awaitable[None]]
-"""Has a copy of a request answered by the arm that did not give this answer, and compares both."""
-
-
 class Trial:
     """One release on trial. `act` is called with whatever the controller wants done."""
 
@@ -77,17 +75,19 @@ class Trial:
         copy_time: float = 1.0,
         unused: Callable[[], bool] = lambda: True,
         secret: str = "",
+        beside: Callable[[], Arm] = lambda: "canary",
     ) -> None:
         """`clock` is the endpoint's, in seconds; `idle`, `copy_time` and `unused`: see `Copies`.
 
-        `secret`: by which arms are drawn, where a former process began this trial.
+        `secret`: by which arms are drawn, where a former process began this trial. `beside`: whose generation is beside the
+        present one.
         """
         self.release, self.rollout = release, rollout
         self.open = True
         """Whether the challenger may be given requests: while its models start anew, the champion has them."""
         self.secret = secret or token_hex(16)
         self._drawn: set[float] = set()  # positions of keys
-        self._clock, self._act = clock, act
+        self._clock, self._act, self._beside = clock, act, beside
         self._copies = Copies(idle, copy_time, unused)
         self._failed = 0
         self._following: set[asyncio.Task[None]] = set()  # each waits for the end of an answer
@@ -101,61 +101,55 @@ class Trial:
 
         `deadline`: in seconds from `arrived`.
         """
-        by_challenger, hidden = self._draw()
+        arm, hidden = self._draw()
         tenant, begun = EVIDENCE.get(), self._clock()
         # The deadline of an answer that goes on after it has begun is that of its beginning, whose usual latency is unknown.
         needed = self.rollout.usual_latency(tenant) if ended is None else 0.0
         possible = arrived + deadline - begun > needed
         request = Tried(uuid4().hex, call, arrived, begun, ended, tenant, hidden and possible)
-        if by_challenger:
+        if arm == self._beside():
             try:
                 with to_challenger():
                     answer = await call(arrived)
             except Exception as error:
                 self._failed += 1
                 if self._failed <= LOGGED:
-                    logger.warning("%s failed a request, which the champion answered: %s", self.release.name, error)
-                try:  # where the request is at fault, the champion refuses it, too
+                    logger.warning(
+                        "the %s of %s failed a request, which was answered: %s", arm, self.release.name, error
+                    )
+                try:  # where the request is at fault, the other one refuses it, too
                     answer = await call(arrived)
                 except Exception as second:
                     refused = api_error_of(second)
                     if refused.status >= 500 or refused.code in OVERLOAD:
-                        self._count_failure(request, "canary", error)
+                        self._count_failure(request, arm, error)
                     raise
                 late = api_error_of(error).code in OVERLOAD
-                self._feed_outcome(request, "canary", error=not late, late=late)
+                self._feed_outcome(request, arm, error=not late, late=late)
                 return answer
-            self._answered(request, "canary", answer, None if self.rollout.decided else self._copy_to_champion)
-            return answer
-        try:
-            answer = await call(arrived)
-        except Exception as error:
-            self._count_failure(request, "champion", error)
-            raise
-        place = position(self.secret, request.id, "shadow")
-        self._answered(request, "champion", answer, self._copy_to_challenger if place < self._copied_share() else None)
+        else:
+            try:
+                answer = await call(arrived)
+            except Exception as error:
+                self._count_failure(request, arm, error)
+                raise
+        self._answered(request, arm, answer)
         return answer
 
-    def _copied_share(self) -> float:
-        """Return the share of the champion's requests that are copied: of a canary's as many as the challenger answers."""
-        rollout, shadow = self.rollout, self.rollout.config.shadow_share
-        if rollout.stage == "shadow":
-            return shadow
-        return min(rollout.share, shadow or 1.0) if self.open and rollout.stage == "canary" else 0.0
-
-    def _draw(self) -> tuple[bool, bool]:
-        """Return whether the challenger answers the request, and whether its client could not know that."""
-        if not (self.open and self.rollout.stage in ("canary", "promoted")):
-            return False, True
+    def _draw(self) -> tuple[Arm, bool]:
+        """Return who answers the request, and whether its client could not know that, or all requests are one arm's."""
+        if not self.open or self.rollout.stage == "shadow":
+            return "champion", True
         key = REQUEST_KEY.get()
         place = position(self.secret, key or uuid4().hex)
-        hidden = not key or (place not in self._drawn and len(self._drawn) < KEYS)
+        hidden = not key or self.rollout.in_turns or (place not in self._drawn and len(self._drawn) < KEYS)
         if key and hidden:
             self._drawn.add(place)
-        return place < self.rollout.share, hidden
+        return "canary" if place < self.rollout.share else "champion", hidden
 
-    def _answered(self, request: Tried[A], arm: Arm, answer: Served[A], copy: CopyTo[A] | None) -> None:
+    def _answered(self, request: Tried[A], arm: Arm, answer: Served[A]) -> None:
         """Count an answer, now or when it has ended, and have it copied then."""
+        copied = self.open and position(self.secret, request.id, "shadow") < self.rollout.copied(arm)
 
         def count(failure: Exception | None) -> None:
             if failure is not None:
@@ -163,8 +157,8 @@ class Trial:
                 return
             latency = max(0.0, self._clock() - request.begun)
             self._feed_outcome(request, arm, latency, late=answer.late)
-            if copy is not None:
-                self._copies.offer(partial(copy, request, answer))
+            if copied:
+                self._copies.offer(partial(self._copy, request, answer, arm))
 
         if request.ended is None:
             count(None)
@@ -208,17 +202,12 @@ class Trial:
         await asyncio.gather(*self._following, return_exceptions=True)
         await self._copies.stop()
 
-    async def _copy_to_challenger(self, request: Tried[A], champion: Served[A]) -> None:
-        with to_challenger(copy=True):
-            challenger = await self._copied(request)
-        if challenger is not None:
-            self._compare(request, champion, challenger, "champion")
-
-    async def _copy_to_champion(self, request: Tried[A], challenger: Served[A]) -> None:
-        with to_champion_as_copy():
-            champion = await self._copied(request)
-        if champion is not None:
-            self._compare(request, champion, challenger, "canary")
+    async def _copy(self, request: Tried[A], answer: Served[A], seen: Arm) -> None:
+        """Have a copy of a request answered by the arm that did not give this answer, and compare both."""
+        with to_champion_as_copy() if seen == self._beside() else to_challenger(copy=True):
+            other = await self._copied(request)
+        if other is not None:
+            self._compare(request, *((answer, other) if seen == "champion" else (other, answer)), seen)
 
     async def _copied(self, request: Tried[A]) -> Served[A] | None:
         """Return the answer to a copy at its end; None if it does not come to it."""

@@ -2,8 +2,9 @@
 
 A challenger waits in the registry until a service finds it there, on top of the release that it serves. Its models start
 with the lowest priority that the operating system has, since copies must not slow the champion; as a canary they start
-anew with the usual one. What the controller knows is kept in a file, so that a restarted service goes on where it was. Where
-the registry does not answer, a decision holds in this service at once and is written down as soon as it does.
+anew with the usual one. After its promotion the former champion stays loaded, which needs memory, until the guard ends: in
+time, or where another release comes. What the controller knows is kept in a file, so that a restarted service goes on where
+it was. Where the registry does not answer, a decision holds in this service at once and is written down as soon as it does.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from typing import Any, Generic, TypeVar
 
 from typing_extensions import TypeVar as DefaultedTypeVar
 
-from pliant.errors import InputError, PliantError
+from pliant.errors import InputError, PliantError, RegistryError
 from pliant.registry import decisions, mlflow_switch
 from pliant.registry.mlflow_store import CHALLENGER, MlflowRegistry
 from pliant.registry.releases import RegistryRelease
-from pliant.rollout.config import RolloutConfig
+from pliant.rollout.config import HELD_BACK, RolloutConfig
 from pliant.rollout.controller import Rollout, restored
 from pliant.rollout.events import Action, Ask, Broken, Cancelled, Note, Promote, SetShare, TakeBack, Tick
 from pliant.serving.driver import Clock, Driver
@@ -41,6 +42,7 @@ TICK_SECONDS = 1.0
 SAVE_SECONDS = 5.0
 UNKNOWN = "the process that ended its trial was itself ended before it could write why"
 SUPERSEDED = "another release is served or tried by now"
+FORMER_GONE = "the former champion does not run any more"
 ELSEWHERE = "another service, or somebody by hand, promoted it while it was tried here"
 Event = Callable[[str, Mapping[str, Any]], None]
 """Tells others what happened: a kind (trial, champion, rollback), and figures."""
@@ -62,6 +64,7 @@ def rollout_config(settings: Settings) -> RolloutConfig | None:
         step_requests=settings.trial_requests,
         step_seconds=settings.trial_seconds,
         max_seconds=3600 * settings.trial_hours,
+        guard_seconds=3600 * settings.guard_hours,
     )
 
 
@@ -86,6 +89,10 @@ class TrialRecord:
         """Return the release that is served."""
         return self._registry.release(self._system)
 
+    def former(self, release: RegistryRelease) -> RegistryRelease | None:
+        """Return the release that this one replaced."""
+        return None if release.former is None else self._registry.release(self._system, release.former)
+
     def unfinished(self) -> list[RegistryRelease]:
         """Return the releases that are still marked as tried though their trial is over."""
         return mlflow_switch.unfinished(self._registry, self._system)
@@ -103,6 +110,15 @@ class TrialRecord:
             mlflow_switch.switch(self._registry, self._system, release.number, reason)
         else:
             mlflow_switch.finish(self._registry, self._system, reason)
+
+    def undo(self, number: int, reason: str) -> None:
+        """Take a champion back; if that has begun, write only what is missing."""
+        present = self._registry.release(self._system)
+        if present is not None and present.number == number:
+            former = mlflow_switch.former_of(self._registry, self._system)
+            mlflow_switch.switch(self._registry, self._system, former, reason, mlflow_switch.TAKEN_BACK)
+        else:
+            mlflow_switch.finish(self._registry, self._system, reason, mlflow_switch.TAKEN_BACK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +147,7 @@ class Trials(Generic[C, H, D]):
         self._catalog: C | None = None
         self._low = False  # whether the challenger's processes have the lowest priority
         self._settled = False  # whether what killed processes left unwritten has been looked for
+        self._promoted = False  # whether the registry knows that the challenger is promoted, which is guarded now
         self._over = False  # whether the file is of a trial that is over; it goes once the registry knows the end
         self._ended: set[int] = set()  # releases that are not tried again here
         self._unwritten: list[tuple[RegistryRelease, str, str]] = []  # marks that the registry has not got yet
@@ -158,7 +175,7 @@ class Trials(Generic[C, H, D]):
         looked = saved = float("-inf")
         while True:
             try:
-                due = self._unwritten or (self.trial is not None and self.trial.rollout.decided)
+                due = self._unwritten or (self.trial is not None and (self.trial.rollout.decided or self._to_promote))
                 if due or clock() - looked >= seconds:
                     looked = clock()
                     await self.look()
@@ -177,6 +194,10 @@ class Trials(Generic[C, H, D]):
                 await asyncio.wait_for(self._waiting.wait(), TICK_SECONDS)
             self._waiting.clear()
 
+    @property
+    def _to_promote(self) -> bool:
+        return self.trial is not None and self.trial.rollout.stage == "guard" and not self._promoted
+
     async def _follow(self, trial: Trial) -> None:
         """Start a canary's models anew with the usual priority, until when it gets no requests; and let time pass."""
         if not (trial.open or trial.rollout.decided):
@@ -186,7 +207,10 @@ class Trials(Generic[C, H, D]):
             except Exception as error:
                 trial.feed(Broken(f"it could not be started as a canary: {error}"))
         challenger = self._parts.generations.challenger
-        if challenger is not None and not challenger.driver.alive:
+        alive = challenger is not None and challenger.driver.alive
+        if self._promoted and not (alive and self._parts.generations.former_beside):
+            trial.feed(Cancelled(FORMER_GONE))
+        elif challenger is not None and not alive:
             trial.feed(Broken("its scheduler has failed"))
         trial.feed(Tick())
 
@@ -208,12 +232,21 @@ class Trials(Generic[C, H, D]):
         if self.trial is not None and self.trial.rollout.decided:
             await self._conclude(self.trial)
             return
+        if self.trial is not None and self._to_promote:
+            await self._promote(self.trial, self.trial.rollout.reason)
+            return
         challenger = await self._parts.in_thread(self._parts.record.challenger)
         trial = self.trial
-        if trial is not None and (challenger is None or challenger.number != trial.release.number):
+        if trial is not None and self._promoted:
+            served = await self._parts.in_thread(self._parts.record.champion)
+            if challenger is not None or served is None or served.number != trial.release.number:
+                trial.feed(Cancelled(SUPERSEDED))
+                await self._conclude(trial)
+        elif trial is not None and (challenger is None or challenger.number != trial.release.number):
             served = await self._parts.in_thread(self._parts.record.champion)
             if served is not None and served.number == trial.release.number:
-                await self._end_promoted(trial, ELSEWHERE)
+                await self._promote(trial, ELSEWHERE)
+                await self._forget(trial)
                 await self._write_marks()
             else:
                 trial.feed(Cancelled(SUPERSEDED))
@@ -225,30 +258,51 @@ class Trials(Generic[C, H, D]):
 
     async def _settle(self) -> None:
         """Write down how trials ended whose end a killed process did not write. Raises `RegistryError`."""
-        record, number = self._parts.record, (self._parts.file.read() or {}).get("release")
+        content, record = self._parts.file.read() or {}, self._parts.record
+        number: int | None = content.get("release")
+        rollout, secret = self._restored(number) or (None, "")
+        if number is not None and content.get("promoted") and rollout is not None and rollout.stage == "taken_back":
+            await self._undo(number, rollout.reason)
         served = await self._parts.in_thread(record.champion)
         left = {release.number: release for release in await self._parts.in_thread(record.unfinished)}
         if served is not None and served.number == number:
             left[served.number] = served
         for release in left.values():
-            rollout, _ = self._restored(release) or (None, "")
-            decided = rollout is not None and rollout.decided
-            reason = rollout.reason if rollout is not None and decided else UNKNOWN
+            reason = rollout.reason if rollout is not None and release.number == number else ""
+            decided, reason = bool(reason), reason or UNKNOWN
             known = {"release": release.number, "reason": reason}
             if served is None or release.number != served.number:
                 await self._parts.in_thread(record.mark, release, "taken back", reason)
                 self._parts.event("rollback", known)
             else:
                 await self._parts.in_thread(record.promote, release, reason)
-                if decided:
+                if decided and not content.get("promoted"):
                     self._parts.event("champion", known)
+                if rollout is not None and rollout.stage == "guard":
+                    await self._guard_again(release, rollout, secret)
         challenger = await self._parts.in_thread(record.challenger)
-        if number is not None and (challenger is None or challenger.number != number):
+        if self.trial is None and number is not None and (challenger is None or challenger.number != number):
             self._parts.file.remove()
         self._settled = True
 
+    async def _guard_again(self, release: RegistryRelease, rollout: Rollout, secret: str) -> None:
+        """Go on with the guard of the release that is served, beside which the former champion is started."""
+        try:
+            former = await self._parts.in_thread(self._parts.record.former, release)
+            if former is None:
+                raise RegistryError("the former release is gone")
+            catalog = await self._parts.in_thread(self._parts.load, former)
+            self._parts.generations.challenge(await self._parts.start(catalog), as_former=True)
+        except Exception as error:
+            logger.warning(
+                "the guard of %s has ended: its former champion could not be started: %s", release.name, error
+            )
+            return
+        self.trial, self._promoted = self._new_trial(release, rollout, secret), True
+        self._save()
+
     async def _begin(self, release: RegistryRelease) -> None:
-        rollout, secret = self._restored(release) or (Rollout(self._parts.config), "")
+        rollout, secret = self._restored(release.number) or (Rollout(self._parts.config), "")
         if rollout.decided:
             self.trial = self._new_trial(release, rollout, secret)
             return
@@ -266,7 +320,8 @@ class Trials(Generic[C, H, D]):
             return
         self.trial = self._new_trial(release, rollout, secret)
         share, kind = (rollout.config.shadow_share, "copies of ") if rollout.stage == "shadow" else (rollout.share, "")
-        self._tell(rollout.stage, f"{kind}{100 * share:g}% of the requests")
+        if rollout.stage in ("shadow", "canary"):
+            self._tell(rollout.stage, f"{kind}{100 * share:g}% of the requests")
 
     def _new_trial(self, release: RegistryRelease, rollout: Rollout, secret: str) -> Trial:
         parts, generations = self._parts, self._parts.generations
@@ -279,6 +334,7 @@ class Trials(Generic[C, H, D]):
             copy_time=parts.copy_time,
             unused=lambda: generations.present.driver.pending == 0,
             secret=secret,
+            beside=lambda: "champion" if generations.former_beside else "canary",
         )
 
     async def _start(self, rollout: Rollout) -> None:
@@ -302,10 +358,13 @@ class Trials(Generic[C, H, D]):
                 case SetShare(share):
                     if share > 0 and self._low:  # also where it is all of them: shadow's processes answer no client
                         self.trial.open = False
-                    if 0 < share < 1:
-                        self._tell("canary", f"{100 * share:g}% of the requests")
+                    stage = self.trial.rollout.stage
+                    if stage in ("canary", "load"):
+                        what = f"{100 * share:g}% of the requests" if stage == "canary" else "all requests, in turns"
+                        self._tell("canary", what)
                 case TakeBack(reason):
-                    self._parts.generations.end_challenge()
+                    if not self._parts.generations.former_beside:
+                        self._parts.generations.end_challenge()
                     logger.warning("%s is %s", self.trial.release.name, reason)
                 case Promote(reason):
                     logger.info("%s is %s", self.trial.release.name, reason)
@@ -324,25 +383,45 @@ class Trials(Generic[C, H, D]):
         """Write a decision into the registry, and forget the trial. Raises `RegistryError`; then it is tried again."""
         release, rollout = trial.release, trial.rollout
         if rollout.stage == "promoted":
-            await self._end_promoted(trial, rollout.reason)
-            self._parts.event("champion", {"release": release.number, "reason": rollout.reason})
-            await self._write_marks()
-            return
-        self._parts.generations.end_challenge()
-        self._parts.event("rollback", {"release": release.number, "reason": rollout.reason})
-        self._unwritten.append((release, "taken back", rollout.reason))
+            if not self._promoted:
+                await self._promote(trial, rollout.reason)
+        elif self._promoted:
+            await self._undo(release.number, rollout.reason)
+        else:
+            self._parts.generations.end_challenge()
+            self._parts.event("rollback", {"release": release.number, "reason": rollout.reason})
+            self._unwritten.append((release, "taken back", rollout.reason))
         await self._forget(trial)
         await self._write_marks()
 
-    async def _end_promoted(self, trial: Trial, reason: str) -> None:
-        """Serve the challenger as the champion that it is from now on, or is already. Raises `RegistryError`."""
-        await self._parts.in_thread(self._parts.record.promote, trial.release, reason)
+    async def _promote(self, trial: Trial, reason: str) -> None:
+        """Serve the challenger as the champion that it is from now on, or is already. Where a guard follows the former one
+        stays beside it. Raises `RegistryError`."""
+        parts, number, guarded = self._parts, trial.release.number, trial.rollout.stage == "guard"
+        if guarded and self._low:
+            await self._start(trial.rollout)
+            trial.open = True
+        parts.generations.guards = guarded
+        await parts.in_thread(parts.record.promote, trial.release, reason)
+        await parts.refresh()
+        parts.generations.guards = False
+        if reason != ELSEWHERE:
+            parts.event("champion", {"release": number, "reason": reason})
+        self._promoted = True
+        if guarded:
+            self._save()
+            kept = f"{100 * HELD_BACK:g}% of the requests stay with the former champion"
+            parts.event("trial", {"release": number, "state": "guard", "reason": kept})
+
+    async def _undo(self, number: int, reason: str) -> None:
+        """Serve the former champion again instead of a release that its guard has taken back. Raises `RegistryError`."""
+        await self._parts.in_thread(self._parts.record.undo, number, reason)
         await self._parts.refresh()
-        await self._forget(trial)
+        self._parts.event("rollback", {"release": number, "reason": reason})
 
     async def _forget(self, trial: Trial) -> None:
         self._ended.add(trial.release.number)
-        self.trial, self._catalog, self._over = None, None, True
+        self.trial, self._catalog, self._over, self._promoted = None, None, True, False
         await trial.stop()
         self._parts.generations.end_challenge()
 
@@ -358,13 +437,13 @@ class Trials(Generic[C, H, D]):
         if self.trial is None:
             return
         trial = self.trial
-        content = {"release": trial.release.number, "secret": trial.secret, "rollout": asdict(trial.rollout)}
-        self._parts.file.write(content)
+        known = {"release": trial.release.number, "secret": trial.secret, "promoted": self._promoted}
+        self._parts.file.write({**known, "rollout": asdict(trial.rollout)})
 
-    def _restored(self, release: RegistryRelease) -> tuple[Rollout, str] | None:
+    def _restored(self, number: int | None) -> tuple[Rollout, str] | None:
         """Return what was known of this release's trial before the service was restarted, and the secret of its arms."""
         content = self._parts.file.read()
-        if content is None or content.get("release") != release.number:
+        if content is None or number is None or content.get("release") != number:
             return None
         try:
             return restored(content["rollout"]), str(content["secret"])

@@ -20,6 +20,6 @@ def test_releases_are_as_right_as_they_are_called(case, right):
 
 
 def test_a_better_one_and_one_that_answers_the_same_are_promoted_and_worse_ones_are_not():
-    assert [simulate(case, 0).rollout.stage for case in (BETTER, SAME, CLASS)] == ["promoted", "promoted", "taken_back"]
+    assert [simulate(case, 0).end for case in (BETTER, SAME, CLASS)] == ["promoted", "promoted", "taken_back"]
     unlabelled = simulate(WORSE[0], 0)
     assert unlabelled.rollout.asks and "nothing proves" in unlabelled.rollout.reason and unlabelled.labels == 0

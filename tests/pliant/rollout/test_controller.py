@@ -29,9 +29,20 @@ from pliant.rollout.events import (
     Tick,
 )
 from pliant.rollout.measures import ARMS, FLOOR, MEASURES
+from pliant.rollout.turns import Turns
 
-SMALL = RolloutConfig(shadow_requests=5, steps=(0.1, 0.5, 1.0), step_requests=4, step_seconds=10.0, max_seconds=1000.0)
+SMALL = RolloutConfig(
+    shadow_requests=5,
+    steps=(0.1, 0.5, 1.0),
+    step_requests=4,
+    step_seconds=10.0,
+    measures=MEASURES[:-1],
+    max_seconds=1000.0,
+    guard_seconds=0.0,
+)
+"""Neither turns nor a guard."""
 CANARY = replace(SMALL, shadow_requests=0)
+WHOLE = replace(CANARY, step_seconds=40.0, measures=MEASURES, max_seconds=1e5, guard_seconds=5000.0)
 
 
 def feed(rollout: Rollout, count: int, start: float = 0.0, prefix: str = "r", agree: bool = True) -> list:
@@ -40,7 +51,7 @@ def feed(rollout: Rollout, count: int, start: float = 0.0, prefix: str = "r", ag
     for index in range(count):
         id, now = f"{prefix}{index}", start + index
         actions += rollout.handle(CanaryOutcome(f"c{id}", "champion", 0.01, late=False), now)
-        if rollout.stage == "canary":
+        if rollout.stage != "shadow":
             actions += rollout.handle(CanaryOutcome(id, "canary", 0.01, late=False), now)
         actions += rollout.handle(ShadowCompared(id, True if agree else None), now)
         rollout.check()
@@ -56,6 +67,80 @@ def test_a_good_challenger_goes_through_shadow_and_every_step_and_is_promoted():
     assert rollout.reason.startswith("promoted at 50% of traffic after ")
     assert rollout.decided
     assert rollout.share == 1.0
+
+
+@pytest.mark.parametrize("late", [0.0, 0.4])
+def test_before_its_promotion_it_takes_turns_at_all_requests_and_is_taken_back_where_only_they_make_it_late(late):
+    rollout, rng, shares = Rollout(WHOLE), np.random.default_rng(0), set()
+    for index in range(20_000):
+        if rollout.decided or rollout.stage == "guard":
+            break
+        arm, now = ARMS[rng.random() < rollout.share], index / 10
+        slow = rollout.stage == "load" and arm == "canary" and rng.random() < late
+        shares |= {rollout.share} if rollout.stage == "load" else set()
+        rollout.handle(CanaryOutcome(str(index), arm, 0.3 if slow else 0.01, late=bool(slow)), now)
+        rollout.handle(ShadowCompared(str(index), True), now)
+        rollout.check()
+    assert shares == {0.0, 1.0}
+    assert rollout.stage == ("taken_back" if late else "guard"), rollout.reason
+    assert "late than the champion with all requests" in rollout.reason or not late
+
+
+def guarded() -> Rollout:
+    """Return a rollout whose challenger has just been promoted."""
+    rollout = Rollout(replace(WHOLE, measures=MEASURES[:-1]))
+    feed(rollout, 400)
+    assert rollout.stage == "guard" and rollout.share == 0.95
+    return rollout
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.3])
+def test_a_promoted_one_that_decays_later_is_taken_back_and_another_one_is_promoted_for_good(decay):
+    rollout, rng, pairs = guarded(), np.random.default_rng(2), 0
+    for index in range(5000):
+        right = rng.random() < 0.9
+        decayed = index > 2000 and rng.random() < decay
+        pairs += index > 2000 and not rollout.decided
+        rollout.handle(Label(str(index), right, right and not decayed, ARMS[index % 2]), 400.0 + index)
+        rollout.check()
+    feed(rollout, 100, 5400.0, "last")
+    assert rollout.stage == ("taken_back" if decay else "promoted"), rollout.reason
+    assert rollout.share == (0.0 if decay else 1.0) and (not decay or pairs <= 200)
+    assert ("h after its promotion" in rollout.reason) == bool(decay)
+
+
+def test_a_guard_that_is_ended_by_hand_leaves_the_champion():
+    rollout = guarded()
+    assert [type(action) for action in rollout.handle(Cancelled("another one comes"), 400.0)] == [Note]
+    assert rollout.stage == "promoted" and rollout.share == 1.0
+
+
+def test_in_the_guard_turns_are_taken_only_while_many_answers_are_late():
+    rollout = Rollout(WHOLE)
+    feed(rollout, 3000)
+    assert rollout.stage == "guard"
+    for late, turns in ((False, {0.95}), (True, {0.0, 1.0})):
+        shares = set()
+        for index in range(100):
+            now = 3000.0 + 200 * late + index
+            rollout.handle(CanaryOutcome(f"{late}{index}", ARMS[rollout.share > 0], 0.01, late=late), now)
+            shares |= {rollout.share} if index > 20 else set()
+        assert shares == turns
+
+
+def test_turns_count_the_later_half_of_each_and_compare_one_group_of_tenants_a_pair():
+    turns = Turns(first="canary")
+    for came, arm, group in [(0.4, "canary", 0), (0.6, "canary", 0), (0.7, "canary", 1), (0.8, "champion", 0)]:
+        turns.add(arm, came, True, group)
+    for came, group in [(1.2, 0), (1.6, 0), (1.7, 1), (2.1, 0)]:
+        turns.add("champion", came, False, group)
+    assert turns.blocks == {0: [1, 0, 1, 1], 1: [1, 0, 1, 1]} and turns.late() == 1.0
+    assert turns.difference() == (1.0, 0) and not turns.is_over(2.4) and turns.is_over(2.5)
+    firsts = []
+    for now in range(64):
+        turns = turns.next(1.0, True, float(now), "seed")
+        firsts.append(turns.first)
+    assert 16 < firsts.count("canary") < 48 and turns.difference() is None
 
 
 def test_a_step_takes_its_requests_and_its_seconds():
@@ -220,7 +305,10 @@ ENDS = st.sampled_from((Tick(), Tick(), Broken("gone"), Cancelled("")))
 @settings(max_examples=60)
 @given(st.lists(st.tuples(EVENTS | ENDS, st.floats(-10, 100)), max_size=60), st.booleans(), st.data())
 def test_whatever_happens_the_invariants_hold_and_a_restart_changes_nothing(steps, shadow, data):
-    rollout = Rollout(SMALL if shadow else CANARY)
+    short = replace(CANARY, steps=(0.5, 1.0), step_requests=1, measures=MEASURES, guard_seconds=50.0)
+    rollout = Rollout(data.draw(st.sampled_from((SMALL if shadow else CANARY, short))))
+    if rollout.config is short:
+        feed(rollout, data.draw(st.integers(0, 300)), -1000.0)
     restart = data.draw(st.integers(0, max(len(steps), 1)))
     again, now, decisions = rollout, 0.0, 0
     for index, (event, passed) in enumerate(steps):
@@ -235,11 +323,13 @@ def test_whatever_happens_the_invariants_hold_and_a_restart_changes_nothing(step
             assert again == rollout
         decisions += sum(isinstance(action, TakeBack | Promote) for action in actions)
         assert rollout.seconds >= seconds
+        if rollout.stage in ("load", "guard"):
+            continue
         assert rollout.share >= share or rollout.stage == "taken_back"
         assert not (decided and actions)
         shares = [action.share for action in actions if isinstance(action, SetShare)]
         assert rollout.share == (shares[-1] if shares else share)
-    assert decisions == rollout.decided
+    assert decisions == rollout.decided or rollout.config is short
 
 
 def test_a_damaged_state_is_refused_with_an_input_error_or_is_harmless():
@@ -253,7 +343,7 @@ def test_a_damaged_state_is_refused_with_an_input_error_or_is_harmless():
                 taken.append((name, value))
             except InputError:
                 continue
-    begun_anew = [(name, {}) for name in ("config", "seen", "groups", "references", "comparisons", "floors")]
+    begun_anew = [(name, {}) for name in ("config", "seen", "groups", "references", "comparisons", "floors", "turns")]
     assert all(each in [("last", None), ("last", -1), *begun_anew] for each in taken), taken
 
 

@@ -126,3 +126,20 @@ def test_three_points_show_within_500_pairs_and_equal_ones_rarely_look_worse():
     rng = np.random.default_rng(1)
     assert crossings(rng, 60, 0.03, 0.0) >= 0.95
     assert crossings(rng, 60, 0.015, 0.015) <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / 60)
+
+
+@pytest.mark.parametrize(("begun", "least", "most"), [(900, 0.9, 1.0), (1000, 0.0, 0.1)])
+def test_wealth_that_is_paid_in_bit_by_bit_notices_what_begins_late_and_seldom_what_does_not(begun, least, most):
+    rng, crossed = np.random.default_rng(2), 0
+    for _ in range(40):
+        evidence = Evidence.kept_back(Hypothesis(0.0, horizon=0))
+        assert evidence.value == 1.0
+        differences = rng.choice([1.0, -1.0, 0.0], 1000, p=[0.1, 0.1, 0.8])
+        differences[begun:] = rng.choice([1.0, 0.0], 1000 - begun, p=[0.3, 0.7])
+        for number, x in enumerate(differences):
+            evidence.pay(1 / 1000)
+            evidence.add(float(x), number % 3)
+            crossed += evidence.value >= 20
+            if evidence.value >= 20:
+                break
+    assert least <= crossed / 40 <= most

@@ -120,6 +120,26 @@ async def test_a_challenger_that_is_promoted_goes_on_and_another_challenger_repl
     await generations.stop()
 
 
+@pytest.mark.virtual
+async def test_a_guarded_promotion_leaves_the_former_one_beside_and_going_back_or_another_one_ends_that():
+    first, second, third = (ready(number, number) for number in (1, 2, 3))
+    generations = Generations(first)
+    generations.challenge(second)
+    generations.guards = True
+    generations.promote(second)
+    assert generations.former_beside and generations.present is second
+    with to_challenger():
+        assert generations.chosen is first
+    generations.promote(generations.take_loaded(lambda catalog: catalog == 1))
+    assert generations.present is first and generations.challenger is None and not generations.former_beside
+    generations.challenge(third)
+    generations.promote(third)
+    assert generations.former_beside
+    await generations.drop_standby()
+    assert first.driver.done == ["stop"] and generations.present is third and not generations.former_beside
+    await generations.stop()
+
+
 def released(*versions: int) -> Registry:
     registry = Registry()
     for version in versions:

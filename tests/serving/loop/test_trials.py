@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from pliant.registry.releases import RegistryRelease
 from pliant.rollout.events import Label
 from pliant.serving.http.api_errors import ApiError
 from pliant.serving.loop import trial
@@ -14,6 +15,7 @@ from pliant.serving.loop.trial import Tried
 from tests.serving.loop.trial_service import CONFIG, Answer, Record, Service, serving
 
 pytestmark = pytest.mark.virtual
+RELEASE = RegistryRelease("bins", 2, 1, {"m": 2}, {})
 
 
 @pytest.fixture(autouse=True)
@@ -203,3 +205,72 @@ async def test_labels_that_come_before_the_copy_is_answered_count_when_it_is(ser
         service.trials.trial._compare(request, *both, "champion")
     (label,) = [event for event in events if isinstance(event, Label)]
     assert (label.id, label.champion, label.challenger, label.seen) == ("1-7.0", True, True, "champion")
+
+
+async def guarded(folder, challenge=good, record=None) -> Service:
+    """Return a service whose challenger has been promoted; its guard takes ten minutes."""
+    service = Service(folder, challenge, record)
+    object.__setattr__(service.parts, "config", replace(CONFIG, guard_seconds=600.0))
+    await asyncio.sleep(6)
+    await service.load(600)
+    await asyncio.sleep(1)
+    assert service.record.promoted == [2] and service.trials.to_dict()["stage"] == "guard"
+    assert service.generations.present.catalog == "release 2" and service.generations.former_beside
+    assert [kind for kind, _ in service.events[-2:]] == ["champion", "trial"]
+    return service
+
+
+async def test_after_its_promotion_the_former_one_answers_a_few_until_the_guard_ends(tmp_path):
+    service = await guarded(tmp_path)
+    answers = await service.load(200, 600)
+    assert 1 <= sum(answer.number == 1 for answer in answers) <= 25
+    pairs = [value for value, number, copy in service.answered if copy and number == 1 and value >= 600]
+    assert 1 <= len(pairs) <= 25, "the former one gets copies of as many of the new one's"
+    await asyncio.sleep(600)
+    assert service.trials.to_dict() is None and service.generations.challenger is None
+    assert not (tmp_path / "trial.json").exists() and service.record.promoted == [2]
+    assert [kind for kind, _ in service.events].count("champion") == 1
+    await service.stop()
+
+
+async def test_one_that_goes_wrong_in_its_guard_is_undone_by_the_registry_and_the_former_one_answers_at_once(tmp_path):
+    service = await guarded(tmp_path)
+    service.challenge, service.labelled, service.record.down = other, True, True
+    await service.load(1000, 600)
+    assert {answer.number for answer in await service.load(20, 1600)} == {1}, "the registry is gone, the decision holds"
+    service.record.down = False
+    await asyncio.sleep(60)
+    number, state, reason = service.record.marks[-1]
+    assert (number, state) == (2, "taken back") and "h after its promotion" in reason
+    assert service.generations.present.catalog == "release 1" and service.trials.to_dict() is None
+    assert service.events[-1] == ("rollback", {"release": 2, "reason": reason})
+    await service.stop()
+
+
+async def test_a_service_that_is_restarted_in_a_guard_goes_on_with_it(tmp_path):
+    first = await guarded(tmp_path)
+    await first.stop()
+    second = Service(tmp_path, good, first.record)
+    await asyncio.sleep(6)
+    assert second.trials.to_dict()["stage"] == "guard" and second.generations.challenger.catalog == "release 1"
+    assert {answer.number for answer in await second.load(100)} == {1, 2} and second.events == []
+    await second.stop()
+
+
+@pytest.mark.parametrize("what", ["rolled back by hand", "another one waits", "the former one is gone"])
+async def test_a_guard_ends_where_another_release_comes_or_its_former_one_is_gone(what, tmp_path):
+    service = await guarded(tmp_path)
+    if what == "rolled back by hand":
+        service.record.promoted.clear()
+        await service.refresh()
+        assert service.generations.present.catalog == "release 1"
+        service.record.waits = False
+    elif what == "another one waits":
+        service.record.challenger = lambda: replace(RELEASE, number=3)
+    else:
+        service.generations.challenger.driver.alive = False
+    await asyncio.sleep(32)
+    trial = service.trials.to_dict()
+    assert trial is None or (trial["release"], trial["stage"]) == (3, "shadow")
+    assert not service.generations.former_beside and service.record.states.count("taken back") == 0
+    await service.stop()

@@ -11,10 +11,11 @@ from pathlib import Path
 from pliant.errors import RegistryError
 from pliant.registry.releases import RegistryRelease
 from pliant.rollout.config import RolloutConfig
+from pliant.rollout.measures import MEASURES
 from pliant.serving.lifecycle.generation import Generation, Generations
 from pliant.serving.loop.observe import Served
 from pliant.serving.loop.trials import TrialParts, Trials
-from pliant.serving.request_context import REQUEST_KEY, TO_CHALLENGER, is_copy
+from pliant.serving.request_context import REQUEST_KEY, is_copy
 from pliant.serving.state_file import StateFile
 from tests.fixtures.observed import observed
 
@@ -24,7 +25,10 @@ CONFIG = RolloutConfig(
     steps=(0.2, 1.0),
     step_requests=50,
     step_seconds=10.0,
+    measures=MEASURES[:-1],
+    guard_seconds=0.0,
 )
+"""Neither turns nor a guard."""
 DEADLINE = 1.0  # seconds
 
 
@@ -89,6 +93,13 @@ class Record:
         self._answer()
         self.promoted.append(release.number)
 
+    def former(self, release) -> RegistryRelease:
+        return RegistryRelease("bins", release.number - 1, None, {"m": release.number - 1}, {})
+
+    def undo(self, number, reason) -> None:
+        self.mark(RegistryRelease("bins", number, None, {}, {}), "taken back", reason)
+        self.promoted.clear()
+
     def _answer(self) -> None:
         if self.down:
             raise RegistryError("the registry does not answer")
@@ -101,11 +112,13 @@ class Record:
 class Service:
     """`add` is what clients call. `challenge(value, answer)` is what the challenger makes of a champion's answer."""
 
+    tried = "release 2"
+
     def __init__(
         self, folder: Path, challenge: Callable[[float, Answer], Answer], record: Record | None = None
     ) -> None:
         self.record, self.challenge, self.folder = record or Record(), challenge, folder
-        self.generations = Generations(Generation(1, "release 1", {}, Driver()))
+        self.generations = Generations(Generation(1, f"release {self.record.champion().number}", {}, Driver()))
         self.starts, self.refreshes, self.events = 0, 0, []
         self.labelled = False
         """Whether each pair of answers gets a label, according to which the champion is right."""
@@ -133,17 +146,19 @@ class Service:
 
     async def refresh(self) -> None:
         self.refreshes += 1
-        if self.record.promoted and self.generations.challenger is not None:
-            self.generations.promote(self.generations.challenger)
+        wanted = f"release {self.record.champion().number}"
+        if self.generations.present.catalog != wanted:
+            loaded = self.generations.take_loaded(lambda catalog: catalog == wanted)
+            self.generations.promote(loaded or await self.start(wanted))
 
     async def add(self, value: float, key: str) -> Answer:
         REQUEST_KEY.set(key)
 
         async def call(arrived: float) -> Served:
-            number = self.generations.chosen.number
+            number, catalog = self.generations.chosen.number, self.generations.chosen.catalog
             await asyncio.sleep(0.02)
             answer = Answer(value, number)
-            if TO_CHALLENGER.get():
+            if catalog == self.tried:
                 answer = self.challenge(value, replace(answer))
             self.answered.append((value, number, is_copy()))
             return answer.served
