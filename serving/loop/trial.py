@@ -32,6 +32,7 @@ from pliant.serving.driver import Clock
 from pliant.serving.http.api_errors import api_error_of
 from pliant.serving.loop.copies import Copies
 from pliant.serving.loop.observe import Served, agree
+from pliant.serving.loop.pairs import LATEST, Pair, Pairs
 from pliant.serving.request_context import EVIDENCE, REQUEST_KEY, TENANT, to_challenger, to_champion_as_copy
 
 A = TypeVar("A")
@@ -40,7 +41,6 @@ Call = Callable[[float], Awaitable[Served[A]]]
 Ended = Callable[[A], Awaitable[Exception | None]]
 """Waits for the end of an answer that is returned when it begins, as a stream is. Returns why it did not come to it."""
 
-PAIRS = 4096  # answers of both arms whose label may still come
 KEYS = 100_000  # whose first request is known to have come; of further ones none counts
 OVERLOAD = ("late", "full")
 """Codes of requests that are refused because the queue is too long."""
@@ -72,6 +72,7 @@ class Trial:
         clock: Clock,
         idle: Callable[[], bool],
         act: Callable[[list[Action]], None],
+        pairs: Pairs,
         copy_time: float = 1.0,
         unused: Callable[[], bool] = lambda: True,
         secret: str = "",
@@ -91,10 +92,10 @@ class Trial:
         self._copies = Copies(idle, copy_time, unused)
         self._failed = 0
         self._following: set[asyncio.Task[None]] = set()  # each waits for the end of an answer
-        self._pairs: OrderedDict[str, tuple[Any, Any, Arm]] = OrderedDict()
-        """What both said, and what a client saw, by the id of an answer."""
-        self._early: OrderedDict[str, tuple[str | float, str, str]] = OrderedDict()
-        """Labels that came before the copy was answered, each with its tenant, and whose evidence it is."""
+        self.pairs = pairs
+        self._unmatched: OrderedDict[str, tuple[str | float, str, str]] = OrderedDict()
+        """Labels whose pair is on disk, or comes later, each with its tenant, and whose evidence it is."""
+        self._unsought: list[str] = []  # ids of those that were not looked for on disk yet
 
     async def answer(self, call: Call[A], arrived: float, deadline: float, ended: Ended[A] | None = None) -> Served[A]:
         """Return the answer of the arm that the request's key belongs to. Raises what that arm raises.
@@ -172,22 +173,30 @@ class Trial:
         task.add_done_callback(self._following.discard)
 
     def label(self, id: str, label: str | float) -> None:
-        """Take the right label of an answer of either arm, also before its copy is answered."""
-        if id in self._pairs:
-            self._count_label(id, label, TENANT.get(), EVIDENCE.get())
-        else:
-            self._early[id] = label, TENANT.get(), EVIDENCE.get()
-            while len(self._early) > PAIRS:
-                self._early.popitem(last=False)
+        """Take the right label of an answer of either arm: now, when its copy is answered, or when its pair is found."""
+        self._unmatched[id] = label, TENANT.get(), EVIDENCE.get()
+        if pair := self.pairs.take(id):
+            self._count_label(id, pair)
+            return
+        self._unsought.append(id)
+        while len(self._unmatched) > LATEST:
+            self._unmatched.popitem(last=False)
 
-    def _count_label(self, id: str, label: str | float, tenant: str, evidence: str) -> None:
-        champion, challenger, seen = self._pairs.pop(id)
+    async def keep(self, in_thread: Callable[..., Awaitable[Any]]) -> None:
+        """Write pairs to disk, and count labels whose pairs are there."""
+        unsought, self._unsought = self._unsought, []
+        for id, pair in (await self.pairs.exchange(unsought, in_thread)).items():
+            self._count_label(id, pair)
+
+    def _count_label(self, id: str, pair: Pair) -> None:
+        label, tenant, evidence = self._unmatched.pop(id, (None, "", ""))
         slices = (
             *([f"the class {label}"] if isinstance(label, str) else []),
             *([f"the tenant {tenant}"] if tenant else []),
         )
-        right = bool(champion == label), bool(challenger == label)
-        self.feed(Label(id, *right, seen, tuple(slices), tenant=evidence))
+        if label is not None:
+            right = bool(pair.champion == label), bool(pair.challenger == label)
+            self.feed(Label(id, *right, pair.seen, tuple(slices), tenant=evidence))
 
     def feed(self, event: Event) -> None:
         """Give the controller an event, and have done what it wants."""
@@ -221,11 +230,9 @@ class Trial:
         for mine, *both in zip(known, champion.observations, challenger.observations, strict=True):
             if mine is not None and mine.id:
                 first, second = (None if each is None else each.label for each in both)
-                self._pairs[mine.id] = first, second, seen
-                if mine.id in self._early:
-                    self._count_label(mine.id, *self._early.pop(mine.id))
-        while len(self._pairs) > PAIRS:
-            self._pairs.popitem(last=False)
+                self.pairs.add(mine.id, Pair(first, second, seen))
+                if mine.id in self._unmatched and (pair := self.pairs.take(mine.id)):
+                    self._count_label(mine.id, pair)
         self.feed(ShadowCompared(request.id, agree(champion, challenger), tenant=request.tenant))
 
     def _count_failure(self, request: Tried[A], arm: Arm, error: Exception) -> None:

@@ -27,6 +27,7 @@ from pliant.rollout.controller import Rollout, restored
 from pliant.rollout.events import Action, Ask, Broken, Cancelled, Note, Promote, SetShare, TakeBack, Tick
 from pliant.serving.driver import Clock, Driver
 from pliant.serving.lifecycle.generation import Generation, Generations, Running
+from pliant.serving.loop.pairs import Pairs
 from pliant.serving.loop.trial import Trial
 from pliant.serving.settings import Settings
 from pliant.serving.state_file import StateFile
@@ -153,6 +154,7 @@ class Trials(Generic[C, H, D]):
         self._unwritten: list[tuple[RegistryRelease, str, str]] = []  # marks that the registry has not got yet
         self._waiting = asyncio.Event()  # there is something to do
         self._trouble = ""  # what was logged last
+        self._pairs_path = parts.file.path.with_suffix(".pairs")
 
     def to_dict(self) -> dict[str, Any] | None:
         """Return what a status says of the trial; None where there is none."""
@@ -185,6 +187,7 @@ class Trials(Generic[C, H, D]):
                     if clock() - saved >= SAVE_SECONDS:
                         saved = clock()
                         self._save()
+                        await self.trial.keep(self._parts.in_thread)
             except Exception as error:
                 if str(error) != self._trouble:  # the same one once only until the registry was read without any
                     known = isinstance(error, PliantError)
@@ -218,6 +221,7 @@ class Trials(Generic[C, H, D]):
         """Keep what is known of the trial for the next start."""
         if self.trial is not None:
             self._save()
+            await self.trial.keep(self._parts.in_thread)
             await self.trial.stop()
 
     def wake(self) -> None:
@@ -331,6 +335,7 @@ class Trials(Generic[C, H, D]):
             parts.clock,
             idle=lambda: generations.present.driver.waiting == 0,
             act=self._act,
+            pairs=Pairs(self._pairs_path, release.number),
             copy_time=parts.copy_time,
             unused=lambda: generations.present.driver.pending == 0,
             secret=secret,
@@ -431,6 +436,7 @@ class Trials(Generic[C, H, D]):
             del self._unwritten[0]
         if self._over:  # a service that is killed before knows by the file how the trial ended
             self._parts.file.remove()
+            self._pairs_path.unlink(missing_ok=True)
             self._over = False
 
     def _save(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from pliant.rollout.controller import Rollout
 from pliant.rollout.events import CanaryOutcome
 from pliant.serving.http.api_errors import ApiError
 from pliant.serving.loop.observe import Served
+from pliant.serving.loop.pairs import Pairs
 from pliant.serving.loop.trial import Trial
 from pliant.serving.request_context import REQUEST_KEY, TO_CHALLENGER
 from tests.serving.loop.trial_service import Answer
@@ -30,7 +32,7 @@ class Ground:
         self.does, self.clock = does, asyncio.get_running_loop().time
         release = RegistryRelease("bins", 7, 6, {}, {})
         self.rollout, self.actions = Rollout(config), []
-        self.trial = Trial(release, self.rollout, self.clock, lambda: False, self.actions.extend)
+        self.trial = Trial(release, self.rollout, self.clock, lambda: False, self.actions.extend, Pairs(Path("none"), 7))
         for number in range(200):  # so that the usual latency is known: 20 ms
             self.rollout.handle(CanaryOutcome(f"before {number}", "champion", 0.02, late=False), self.clock())
 

@@ -190,21 +190,41 @@ async def test_labels_of_either_arm_are_compared_in_pairs(service):
     await service.load(60)
     copied = next(value for value, _, copy in service.answered if copy)
     trial = service.trials.trial
-    assert f"1-{copied}" in trial._pairs
+    assert f"1-{copied}" in trial.pairs.latest
     trial.label(f"1-{copied}", str(copied))
     trial.label("unknown", "any")
-    assert f"1-{copied}" not in trial._pairs
+    assert f"1-{copied}" not in trial.pairs.latest
 
 
 async def test_labels_that_come_before_the_copy_is_answered_count_when_it_is(service):
-    events = []
-    service.trials.trial.feed = events.append
-    service.trials.trial.label("1-7.0", "7.0")
+    trial, events = service.trials.trial, []
+    trial.feed = events.append
+    trial.label("1-7.0", "7.0")
     request, both = Tried("request", None, 0.0, 0.0, None, "", True), [Answer(7.0, number).served for number in (1, 2)]
     for _ in range(2):
-        service.trials.trial._compare(request, *both, "champion")
+        trial._compare(request, *both, "champion")
     (label,) = [event for event in events if isinstance(event, Label)]
     assert (label.id, label.champion, label.challenger, label.seen) == ("1-7.0", True, True, "champion")
+
+
+async def test_labels_of_pairs_that_are_on_disk_alone_count_once_also_after_a_restart(tmp_path):
+    service = Service(tmp_path, good)
+    await asyncio.sleep(6)
+    await service.load(60)
+    ids = list(service.trials.trial.pairs.latest)
+    await service.stop()
+    again = Service(tmp_path, good)
+    await asyncio.sleep(6)
+    trial = again.trials.trial
+    assert ids and not trial.pairs.latest
+    for id in (*ids, *ids):
+        trial.label(id, id.partition("-")[2])
+    await asyncio.sleep(6)
+    assert trial.rollout.comparisons["accuracy"].evidence.outcomes == len(ids)
+    trial.label(ids[0], "0")
+    await asyncio.sleep(6)
+    assert trial.rollout.comparisons["accuracy"].evidence.outcomes == len(ids)
+    await again.stop()
 
 
 async def guarded(folder, challenge=good, record=None) -> Service:

@@ -173,7 +173,7 @@ class Service:
             answers.append(await asyncio.create_task(self.add(float(value), f"key {value}")))
             await asyncio.sleep(0.08)
             if self.labelled and self.trials.trial is not None:
-                for id, (right, *_) in tuple(self.trials.trial._pairs.items()):
+                for id, (right, *_) in tuple(self.trials.trial.pairs.latest.items()):
                     self.trials.trial.label(id, right)
         return answers
 
