@@ -278,6 +278,7 @@ PROFILE = Stage(
     folder="tokens/profile",
     bar="latency profile",
     measured=True,
+    timed=True,
 )
 
 
