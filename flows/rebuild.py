@@ -21,7 +21,7 @@ from pliant.errors import RegistryError
 from pliant.flows.config import check_device
 from pliant.flows.configuration import Configuration, from_json
 from pliant.flows.pipeline import Pipeline
-from pliant.flows.record import DOCUMENT, Made, Record, Recorder, inputs_of
+from pliant.flows.record import DOCUMENT, Record, Recorder, StageRecord, inputs_of
 from pliant.flows.release import flatten, open_registry
 from pliant.flows.settings import Settings
 from pliant.flows.stage import A, Stage, StageResult
@@ -57,11 +57,11 @@ def rebuild(project: Settings, system: str, number: int) -> list[Row]:
     while release is not None and left:  # what this one's run has not made stems from a former one
         text = registry.document(release.run, DOCUMENT) if release.run else None
         record = TypeAdapter(Record).validate_json(text) if text else Record()
-        made = {each.digest for each in record.stages}
-        if record.configuration and made & set(left.values()):
+        digests = {each.digest for each in record.stages}
+        if record.configuration and digests & set(left.values()):
             again = _again(project, system, record, from_json(record.configuration, release))
             rows += compare(record, again, left)
-            left = {name: digest for name, digest in left.items() if digest not in made}
+            left = {name: digest for name, digest in left.items() if digest not in digests}
         release = registry.release(system, release.former) if release.former else None
     if not rows:
         raise RegistryError(f"{wanted.name} keeps no record of how it was made: a flow of an earlier version made it")
@@ -70,7 +70,7 @@ def rebuild(project: Settings, system: str, number: int) -> list[Row]:
 
 def _again(project: Settings, system: str, record: Record, given: Configuration) -> Record:
     """Run the stages of a record again, each with as many threads as then, in an empty home but for given labels."""
-    counts = {made.folder: int(made.machine.get("threads", 1)) for made in record.stages}
+    counts = {each.folder: int(each.machine.get("threads", 1)) for each in record.stages}
     home = OwnedFolder()
     os.environ["PLIANT_HOME"] = str(home.path)
     try:
@@ -101,9 +101,9 @@ def _again(project: Settings, system: str, record: Record, given: Configuration)
 
 def compare(record: Record, again: Record, models: Mapping[str, str]) -> Iterator[Row]:
     """Yield a row for each stage of a record. `models`: digest of each that is looked for."""
-    waiting: dict[str, list[Made]] = defaultdict(list)
-    for made in again.stages:
-        waiting[made.folder].append(made)
+    waiting: dict[str, list[StageRecord]] = defaultdict(list)
+    for each in again.stages:
+        waiting[each.folder].append(each)
     files, other = _changes(record.inputs, again.inputs), dict[str, str]()  # digest of what differs -> its folder
     for then in record.stages:
         now, why = waiting[then.folder].pop(0) if waiting[then.folder] else None, EQUAL
@@ -114,13 +114,13 @@ def compare(record: Record, again: Record, models: Mapping[str, str]) -> Iterato
         yield Row(then.folder, names, then.digest, now.digest if now else "", why)
 
 
-def _why(then: Made, now: Made | None, files: Sequence[str], other: Mapping[str, str]) -> str:
+def _why(then: StageRecord, now: StageRecord | None, files: Sequence[str], other: Mapping[str, str]) -> str:
     """Return what explains that a stage's result differs, or is not there, in a sentence."""
     if then.timed:
         return TIMED
     causes: list[str] = []
     if now is not None:
-        before, after = ({name: getattr(made, name) for name in COMPARED} for made in (then, now))
+        before, after = ({name: getattr(each, name) for name in COMPARED} for each in (then, now))
         causes += files if then.settings != now.settings else ()
         causes += _changes(flatten(before), flatten(after))
         causes += _changes({"commit": then.commit}, {"commit": now.commit}) if then.code != now.code else ()

@@ -17,7 +17,7 @@ SCHEMES = ("parquet", "csv", "json", "folder", "path", "file", "journal")
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class StageRecord:
     """A stage's result: its `folder` in the store, its digest, and of what and where it was made (see `Stage.work`)."""
 
     folder: str
@@ -39,7 +39,7 @@ class Record:
 
     configuration: str = ""
     inputs: Mapping[str, str] = field(default_factory=dict)
-    stages: tuple[Made, ...] = ()
+    stages: tuple[StageRecord, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ class Recorder:
 
     def record(self) -> Record:
         results = {each.key: each for each in self.results}  # some are asked for twice
-        made = (Made(key.rpartition("/")[0], each.digest, **each.made) for key, each in results.items())
-        return Record(self.configuration, self.inputs, tuple(made))
+        stages = (StageRecord(key.rpartition("/")[0], each.digest, **each.provenance) for key, each in results.items())
+        return Record(self.configuration, self.inputs, tuple(stages))
 
     def metrics(self) -> dict[str, float]:
         """Return what the run has cost so far, and the seconds of each stage: none where its result was there already."""

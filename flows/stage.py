@@ -30,7 +30,7 @@ from pliant.registry.store import FolderStore
 A = TypeVar("A", bound=Artifact)
 T = TypeVar("T")
 Notes = Mapping[str, Any]
-MADE = "made"
+PROVENANCE = "provenance"
 """In what the store keeps of a result: what it was made of, and where."""
 COUNTED = ("pliant", *LIBRARIES, "scikit-learn", "scipy")
 
@@ -42,8 +42,8 @@ def noted(kind: type[T], notes: Notes, name: str) -> T:
 
 @dataclass(frozen=True, slots=True)
 class StageResult(Generic[A]):
-    """What a stage has made. `notes`: what was noted on the way, as plain JSON; `made`: of what and where, as `Stage.work`
-    keeps it.
+    """What a stage has made. `notes`: what was noted on the way, as plain JSON; `provenance`: of what it was made and where,
+    as `Stage.work` keeps it.
     """
 
     kind: type[A]
@@ -51,7 +51,7 @@ class StageResult(Generic[A]):
     key: str
     digest: str
     notes: Notes = field(default_factory=dict)
-    made: Notes = field(default_factory=dict)
+    provenance: Notes = field(default_factory=dict)
 
     def load(self) -> A:
         return self.store.load(self.kind, self.key, self.digest)
@@ -113,8 +113,8 @@ class Stage(Generic[A]):
     def kept(self, store: FolderStore, key: str) -> StageResult[A] | None:
         """Return the result that the store keeps under a key; None where the stage has to run."""
         entry = store.kept(key)
-        made = entry[1].pop(MADE, {}) if entry else {}
-        return None if entry is None else StageResult(self.kind, store, key, *entry, made)
+        provenance = entry[1].pop(PROVENANCE, {}) if entry else {}
+        return None if entry is None else StageResult(self.kind, store, key, *entry, provenance)
 
     def work(self, store: FolderStore, key: str, *args: Any) -> StageResult[A]:
         """Make the result and keep it under its key; where another run was faster, return what that one has kept."""
@@ -122,7 +122,7 @@ class Stage(Generic[A]):
         with progress_of(self.bar.format(**self._named(args))) as progress:
             artifact, notes = self.make(*args, progress)
             progress(1, 1)
-        made = {
+        provenance = {
             **depends,
             "code": {name: hashlib.sha256(text.encode()).hexdigest()[:12] for name, text in code.items()},
             "commit": commit(),
@@ -130,7 +130,7 @@ class Stage(Generic[A]):
             "timed": self.timed,
             "precision": str(notes.get("precision") or notes.get("arithmetic", "")).partition(":")[0],  # by measuring
         }
-        store.keep(key, artifact, {**notes, MADE: json.loads(json.dumps(made, default=str))})
+        store.keep(key, artifact, {**notes, PROVENANCE: json.loads(json.dumps(provenance, default=str))})
         result = self.kept(store, key)
         if result is None:
             raise RegistryError(f"{store.path(key)} holds something that no stage has kept: remove that folder")

@@ -9,15 +9,15 @@ import pytest
 from pliant.cli.main import main
 from pliant.flows import settings
 from pliant.flows.rebuild import EQUAL, TIMED, UNEXPLAINED, compare, rebuild
-from pliant.flows.record import Made, Record, inputs_of
+from pliant.flows.record import Record, StageRecord, inputs_of
 from pliant.flows.release import open_registry
 from pliant.flows.watch.triggered import WEEK
 from pliant.registry.mlflow_switch import spent
 from tests.flows.worlds import FLOWS
 
 SEED, CODE = {"seed": 0, "data": "sha256:a"}, {"pliant.training.classifier": "c0de"}
-ENCODER = Made("bins/encoder", "e", SEED, {}, CODE, "abc", {"threads": 1, "torch": "2.8"})
-PLAN = Made("bins/plan", "p", {}, {"encoder": ["e"]}, CODE, "abc", {"threads": 1, "torch": "2.8"})
+ENCODER = StageRecord("bins/encoder", "e", SEED, {}, CODE, "abc", {"threads": 1, "torch": "2.8"})
+PLAN = StageRecord("bins/plan", "p", {}, {"encoder": ["e"]}, CODE, "abc", {"threads": 1, "torch": "2.8"})
 
 
 @pytest.mark.slow
@@ -61,7 +61,7 @@ def test_a_file_that_changed_is_named_and_one_that_is_gone_ends_it_with_a_senten
     assert main(["rebuild", "cascade", "1"]) == 2 and file.name in capsys.readouterr().err
 
 
-def rows_of(*now: Made, inputs=()) -> list[str]:
+def rows_of(*now: StageRecord, inputs=()) -> list[str]:
     record = Record("", {"a.csv": "f11e"}, (ENCODER, PLAN))
     return [row.why for row in compare(record, Record("", dict(inputs) or record.inputs, now), {"pliant-bins": "p"})]
 
