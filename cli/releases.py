@@ -1,4 +1,4 @@
-"""`pliant status`, `log`, `promote`, `rollback`, `allow`: what is served and was decided, and the ways to decide by hand."""
+"""`pliant status`, `log`, `promote`, `rollback`, `allow`, `rebuild`: what is served, how it was made, decisions by hand."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 DELIVER_SECONDS = 3.0
 METRICS_SHOWN = 6  # of a model
+SHORT = 12  # characters of a digest
 BY_HAND = "promoted by hand"
 
 
@@ -46,6 +47,13 @@ def commands(parsers: Any) -> None:
     _changing(allow)
     allow.add_argument("version", metavar="VERSION", help="number of the release, as `pliant log` shows it")
     allow.set_defaults(run=_allow)
+    text = "make a release's artifacts again from what its run has kept, publish nothing, and say whether they are the same"
+    rebuild = parsers.add_parser(
+        "rebuild", help=text, description=f"{text}; status 1 where a difference has no explanation"
+    )
+    rebuild.add_argument("system", metavar="SYSTEM", help=", ".join(systems.names()))
+    rebuild.add_argument("version", metavar="VERSION", help="number of the release, as `pliant status` shows it")
+    rebuild.set_defaults(run=_rebuild)
     text = "list what was decided of a system's releases: when, by whom, why and from where"
     log = parsers.add_parser("log", help=text, description=text)
     log.add_argument("system", metavar="SYSTEM", help=", ".join(systems.names()))
@@ -118,6 +126,22 @@ def _log(args: Namespace) -> None:
         )
     if not entries:
         print(f"{system}: nothing was decided yet.")
+
+
+def _rebuild(args: Namespace) -> int:
+    from rich.console import Console
+    from rich.table import Table
+
+    system, _ = _opened(args)
+    from pliant.flows import settings
+    from pliant.flows.rebuild import UNEXPLAINED, rebuild
+
+    rows = rebuild(settings.read(), system, _number("VERSION", args.version))
+    table = Table("stage", "published as", "digest then", "digest now", "")
+    for row in rows:
+        table.add_row(row.folder, ", ".join(row.models), row.then[:SHORT], row.now[:SHORT] or "-", row.why)
+    Console().print(table)
+    return int(any(row.why == UNEXPLAINED for row in rows))
 
 
 def _opened(args: Namespace) -> tuple[str, MlflowRegistry]:

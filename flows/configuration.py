@@ -51,9 +51,9 @@ class Configuration:
         """Whether a file that somebody named says which tasks to train, by one of these keys, and nothing replaces them."""
         return self.path is not None and any(key in self.file for key in keys) and not set(keys) & set(self.overrides)
 
-    def to_json(self, tasks: Sequence[str]) -> str:
+    def to_json(self, tasks: Sequence[str], **more: Any) -> str:
         """Return it as a release keeps it, with the models of its tasks and without secrets."""
-        values = {"file": self.file, "overrides": self.overrides, "tasks": sorted(tasks)}
+        values = {"file": self.file, "overrides": self.overrides, "tasks": sorted(tasks), **more}
         return json.dumps(_redacted(values), sort_keys=True, default=str)
 
 
@@ -93,17 +93,20 @@ def kept_by(release: RegistryRelease | None, system: str) -> list[Configuration]
             f"{release.name} keeps no configuration, as an earlier version of Pliant made it: run `pliant train {system}` "
             "again, or name one with --config FILE"
         )
-    return [_from_json(text, release) for text in texts]
+    return [from_json(text, release) for text in texts]
 
 
-def _from_json(text: str, release: RegistryRelease) -> Configuration:
+def from_json(text: str, release: RegistryRelease) -> Configuration:
+    """Return a configuration as a release or a run keeps it. Raises `RegistryError`."""
     if MASK in text:
         raise RegistryError(
             f"the configuration that {release.name} keeps had a secret, which was left out: name a file with --config FILE"
         )
     try:
         values = json.loads(text)
-        return Configuration(values["file"], values["overrides"], None, {}, frozenset(values["tasks"]))
+        return Configuration(
+            values["file"], values["overrides"], None, values.get("beneath", {}), frozenset(values["tasks"])
+        )
     except (KeyError, TypeError, ValueError) as error:
         raise RegistryError(f"the configuration that {release.name} keeps cannot be read: {error}") from error
 
@@ -111,7 +114,7 @@ def _from_json(text: str, release: RegistryRelease) -> Configuration:
 def of_task(project: Settings, system: str, model: str) -> Configuration:
     """Return the configuration that made a task of the live release, by its model; an empty one where it keeps none."""
     live = _live(project, system)
-    return _from_json(live.configurations[model], live) if live and live.configurations.get(model) else Configuration()
+    return from_json(live.configurations[model], live) if live and live.configurations.get(model) else Configuration()
 
 
 def to_keep(

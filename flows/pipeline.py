@@ -7,11 +7,13 @@ every task has a time limit (flows/watch/deployments.py).
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Generic, ParamSpec, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, ParamSpec, Protocol, TypeVar, cast
 
 from prefect import Flow, State, Task, flow, task
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
@@ -25,6 +27,7 @@ from pliant.flows.config import check_device
 from pliant.flows.configuration import Configuration
 from pliant.flows.gate import Judged
 from pliant.flows.progress import stage as bar
+from pliant.flows.record import DOCUMENT, Recorder, inputs_of
 from pliant.flows.release import OUTAGE_WAITS, Publication, Release, merged, open_registry, publication
 from pliant.flows.stage import A, Run, Stage, StageResult
 from pliant.flows.watch.notify import emit_release
@@ -75,6 +78,7 @@ class Pipeline(ABC, Generic[C, U, R, S]):
 
     config: C
     run: Run
+    recorder: Recorder = field(default_factory=Recorder, kw_only=True)
 
     system: ClassVar[str]
     learns: ClassVar[bool] = False
@@ -181,16 +185,27 @@ class Pipeline(ABC, Generic[C, U, R, S]):
         project = settings.read()
         config = systems.system(cls.system).part("flows", "config").read(given.source, given.laid_over)
         check_device(config)  # before anything is trained
-        self = cls(config, tasks(FolderStore(project.store)))
-        with bar(cls.loading) as progress:
+        recorder = Recorder(given.to_json((), beneath=given.beneath), inputs_of((given.file, given.laid_over)))
+        self = cls(config, tasks(FolderStore(project.store), recorder), recorder=recorder)
+        try:
+            return self._train(project, given, new_task)
+        except Exception as error:
+            if recorder.seconds:  # what was in vain counts, too
+                with suppress(RegistryError), self.registry.run(self.run_name or self.system) as run:
+                    run.metrics(recorder.metrics())
+                    raise error
+            raise
+
+    def _train(self, project: settings.Settings, given: Configuration, new_task: bool) -> Release:
+        with bar(self.loading) as progress:
             units = self.load(progress)
             progress(1, 1)
-        kept = configuration.to_keep(project, cls.system, given, self.models(units), new_task, cls.naming)
+        kept = configuration.to_keep(project, self.system, given, self.models(units), new_task, self.naming)
         results = [self.make(unit) for unit in units]
         unchanged = self.unchanged(results, kept)
         if unchanged is not None:
             return unchanged
-        below = []
+        below, config = [], cast(Any, self.config)
         for each in zip(units, results, strict=True):
             compared = self.compared(*each)
             below.append(gate.below_linear(compared, config.gate.below_linear) if compared else "")
@@ -241,25 +256,35 @@ class Pipeline(ABC, Generic[C, U, R, S]):
                 names = self.register(publishing, result)
                 passed += names if verdicts[result.name].passed else ()
                 progress(done, len(results))
+            publishing.run.metrics(self.recorder.metrics())
+            publishing.run.document(DOCUMENT, asdict(self.recorder.record()))
             if before := publishing.kept_out(passed):
                 return publishing.release(False, before, before)
             publishing.promote(passed)
         return publishing.release(all(each.passed for each in verdicts.values()), gate.reason(verdicts))
 
 
-def tasks(store: FolderStore) -> Run:
+def tasks(store: FolderStore, recorder: Recorder | None = None) -> Run:
     """Return what runs a stage as a task of Prefect, which shows it as `Cached` where the store keeps its result."""
+    recorder = recorder or Recorder()
 
     def run(stage: Stage[A], *args: Any) -> StageResult[A]:
         key = stage.key(*args)
 
         def unless_kept() -> Any:
             result = stage.kept(store, key)
-            return stage.work(store, key, *args) if result is None else Completed(name="Cached", data=result)
+            if result is not None:
+                return Completed(name="Cached", data=result)
+            began = time.monotonic()
+            try:
+                return stage.work(store, key, *args)
+            finally:
+                recorder.seconds[key] = time.monotonic() - began
 
         more = RETRIED_DOWNLOAD if stage.download else {}
         returned: Any = limited_task(stage.task, task_run_name=stage.run_name(*args), **more)(unless_kept)()
         result: StageResult[A] = returned.result() if isinstance(returned, State) else returned
+        recorder.results.append(result)
         return result
 
     return run

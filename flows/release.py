@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 from pliant.errors import RefusedError, UnreachableError
@@ -37,6 +38,8 @@ logger = logging.getLogger("pliant.flows")
 
 T = TypeVar("T")
 
+ROOT = Path(__file__).resolve().parent.parent
+"""Where the code lies, whoever's folder a command is run in."""
 TRAINING = "pliant.training"
 """Tag of a version: its stage's notes as JSON."""
 
@@ -251,9 +254,10 @@ def metric(name: str) -> str:
 
 
 def commit() -> str:
-    """Return the code's git commit, for tags: "unknown" without a checkout, or without git, as in the worker's image."""
+    """Return the code's git commit, with "-dirty" where the checkout has changes: "unknown" without a checkout, or git."""
+    describe = ["git", "describe", "--always", "--dirty", "--exclude=*"]
     try:
-        git = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+        git = subprocess.run(describe, cwd=ROOT, capture_output=True, text=True, check=False)
     except FileNotFoundError:
         return "unknown"
     return git.stdout.strip() or "unknown"

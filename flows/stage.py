@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from inspect import signature
@@ -20,14 +20,19 @@ from typing import Any, Generic, Protocol, TypeVar
 from pydantic import TypeAdapter
 
 from pliant.errors import RegistryError
-from pliant.flows.closure import Entry, closure, libraries
+from pliant.flows.closure import LIBRARIES, Entry, closure, libraries
 from pliant.flows.progress import stage as progress_of
+from pliant.flows.release import commit
+from pliant.profiling.machine import arithmetic
 from pliant.registry.codec import Artifact
 from pliant.registry.store import FolderStore
 
 A = TypeVar("A", bound=Artifact)
 T = TypeVar("T")
 Notes = Mapping[str, Any]
+PROVENANCE = "provenance"
+"""In what the store keeps of a result: what it was made of, and where."""
+COUNTED = ("pliant", *LIBRARIES, "scikit-learn", "scipy")
 
 
 def noted(kind: type[T], notes: Notes, name: str) -> T:
@@ -37,13 +42,16 @@ def noted(kind: type[T], notes: Notes, name: str) -> T:
 
 @dataclass(frozen=True, slots=True)
 class StageResult(Generic[A]):
-    """What a stage has made. `notes`: what was noted on the way, as plain JSON."""
+    """What a stage has made. `notes`: what was noted on the way, as plain JSON; `provenance`: of what it was made and where,
+    as `Stage.work` keeps it.
+    """
 
     kind: type[A]
     store: FolderStore
     key: str
     digest: str
     notes: Notes = field(default_factory=dict)
+    provenance: Notes = field(default_factory=dict)
 
     def load(self) -> A:
         return self.store.load(self.kind, self.key, self.digest)
@@ -66,7 +74,8 @@ class Stage(Generic[A]):
     code and the digests of earlier results. `folder` in the store, title of the `bar` and name of the `run` in Prefect are
     templates over the parameters of `make`, such as "bins/encoder-{stream.name}". `code`: what makes the result, if that is
     not `make` alone: also classes whose methods it calls without naming them. `measured`: whether the versions of libraries
-    count as well. `download`: whether it may have to download a model, and is tried again where that fails.
+    count as well. `download`: whether it may have to download a model, and is tried again where that fails. `timed`: whether
+    the result holds measured seconds, so that no second one is equal.
     """
 
     task: str
@@ -79,9 +88,10 @@ class Stage(Generic[A]):
     code: tuple[Entry, ...] = ()
     measured: bool = False
     download: bool = False
+    timed: bool = False
 
-    def key(self, *args: Any) -> str:
-        """Return the key of the result that is made of these arguments."""
+    def basis(self, *args: Any) -> tuple[dict[str, Any], dict[str, str], dict[str, str]]:
+        """Return what a result of these arguments depends on: settings with digests of earlier results, versions, code."""
         named = self._named(args)
         earlier = {name: list(_results(value)) for name, value in named.items()}
         depends = {
@@ -89,28 +99,38 @@ class Stage(Generic[A]):
             "results": {name: [each.digest for each in results] for name, results in earlier.items() if results},
         }
         kinds = {each.kind for results in earlier.values() for each in results} | {self.kind}
-        code, versions = closure(*(self.code or (self.make,)), *kinds), {}
-        for library in libraries(code) if self.measured else ():
-            try:
-                versions[library] = version(library)
-            except PackageNotFoundError:
-                versions[library] = "missing"
-        mark = hashlib.sha256(json.dumps([depends, versions], sort_keys=True, default=str).encode())
+        code = closure(*(self.code or (self.make,)), *kinds)
+        return depends, versions(libraries(code) if self.measured else ()), code
+
+    def key(self, *args: Any) -> str:
+        """Return the key of the result that is made of these arguments."""
+        depends, counted, code = self.basis(*args)
+        mark = hashlib.sha256(json.dumps([depends, counted], sort_keys=True, default=str).encode())
         for name in sorted(code):
             mark.update(f"\0{name}\0{code[name]}".encode())
-        return f"{self.folder.format(**named)}/{mark.hexdigest()[:24]}"
+        return f"{self.folder.format(**self._named(args))}/{mark.hexdigest()[:24]}"
 
     def kept(self, store: FolderStore, key: str) -> StageResult[A] | None:
         """Return the result that the store keeps under a key; None where the stage has to run."""
         entry = store.kept(key)
-        return None if entry is None else StageResult(self.kind, store, key, *entry)
+        provenance = entry[1].pop(PROVENANCE, {}) if entry else {}
+        return None if entry is None else StageResult(self.kind, store, key, *entry, provenance)
 
     def work(self, store: FolderStore, key: str, *args: Any) -> StageResult[A]:
         """Make the result and keep it under its key; where another run was faster, return what that one has kept."""
+        depends, _, code = self.basis(*args)
         with progress_of(self.bar.format(**self._named(args))) as progress:
             artifact, notes = self.make(*args, progress)
             progress(1, 1)
-        store.keep(key, artifact, notes)
+        provenance = {
+            **depends,
+            "code": {name: hashlib.sha256(text.encode()).hexdigest()[:12] for name, text in code.items()},
+            "commit": commit(),
+            "machine": arithmetic() | versions(COUNTED),
+            "timed": self.timed,
+            "precision": str(notes.get("precision") or notes.get("arithmetic", "")).partition(":")[0],  # by measuring
+        }
+        store.keep(key, artifact, {**notes, PROVENANCE: json.loads(json.dumps(provenance, default=str))})
         result = self.kept(store, key)
         if result is None:
             raise RegistryError(f"{store.path(key)} holds something that no stage has kept: remove that folder")
@@ -132,6 +152,17 @@ class Run(Protocol):
     """Gives a stage's result: kept, or made."""
 
     def __call__(self, stage: Stage[A], *args: Any) -> StageResult[A]: ...
+
+
+def versions(names: Iterable[str]) -> dict[str, str]:
+    """Return the versions of these distributions."""
+    known = {}
+    for name in names:
+        try:
+            known[name] = version(name)
+        except PackageNotFoundError:
+            known[name] = "missing"
+    return known
 
 
 def _results(value: Any) -> Iterator[StageResult[Any]]:

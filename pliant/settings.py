@@ -157,6 +157,8 @@ class FlowSettings(EnvironmentSettings):
     """Hours after which a task of a run is ended."""
     alarm_minutes: Positive = 60.0
     """Minutes between the starts of two runs that alarms cause."""
+    training_hours_per_week: Positive | None = None
+    """Hours that runs of a system's flows may take in seven days: after that, alarms and schedules ask a person to train."""
     alert_webhook: str = ""
     """Address that `pliant-notify` posts notifications to."""
     signing_key: Path | None = None

@@ -302,6 +302,17 @@ class MlflowRegistry:
             version = find_version(client, name, int(number))
             return None if version is None else releases.from_version(system, version)
 
+    def document(self, run: str, name: str) -> str | None:
+        """Return what a run holds as `name`.json; None where it does not."""
+        file = f"{name}.json"
+        with (
+            self.asking(f"{file} of the run {run} could not be read") as client,
+            tempfile.TemporaryDirectory() as folder,
+        ):
+            if all(each.path != file for each in client.list_artifacts(run)):
+                return None
+            return Path(client.download_artifacts(run, file, folder)).read_text("utf-8")
+
     def identity(self) -> str:
         """Return what tells this registry from another one that takes its place; empty where nothing does."""
         with self.asking("the registry's experiment could not be looked up") as client:

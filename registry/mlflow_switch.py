@@ -8,7 +8,8 @@ lists what there was: the releases, and the runs that made them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from pliant.errors import RegistryError, UnreachableError
 from pliant.registry import decisions, releases
@@ -21,6 +22,8 @@ TRIALS = (SHADOW, CANARY)
 """Aliases of a release that is being tried on real traffic; the service that tries it moves them."""
 WAITING, ASKS, REFUSED = "waiting", "asks", "refused"
 """States of a challenger: the gate let it pass, so that a service or else a person may try it, or refused it."""
+SECONDS = "seconds"
+"""Metric of a run: how long the whole flow took."""
 TAKEN_BACK = decisions.TAKEN_BACK
 """State of a release that was the champion and is so no more because it was bad; of another former champion it is LEFT."""
 
@@ -178,7 +181,9 @@ def _end_trial(registry: MlflowRegistry, system: str, number: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """A run of a flow. `started`: ISO 8601, UTC; `seconds`: None while it runs; `reason`: why it was started, if noted."""
+    """A run of a flow. `started`: when it published, ISO 8601, UTC; `seconds`: with its stages where that was noted, None
+    while it runs; `reason`: why it was started, if noted.
+    """
 
     id: str
     name: str
@@ -190,16 +195,24 @@ class RunSummary:
 
 def recent_runs(registry: MlflowRegistry, count: int) -> list[RunSummary]:
     """Return the newest runs of the registry's experiment, the newest first. Raises `RegistryError`."""
-    with registry.asking("the runs could not be listed") as client:
-        experiment = client.get_experiment_by_name(registry.experiment)
-        if experiment is None:
-            return []
-        order = ["attributes.start_time DESC"]
-        runs = client.search_runs([experiment.experiment_id], max_results=count, order_by=order)
     summaries = []
-    for info, tags in ((run.info, run.data.tags) for run in runs):
+    for run in _runs(registry, max_results=count, order_by=["attributes.start_time DESC"]):
+        info = run.info
         started = datetime.fromtimestamp(info.start_time / 1000, UTC).isoformat(timespec="seconds")
-        seconds = (info.end_time - info.start_time) / 1000 if info.end_time else None
-        reason = tags.get("pliant.reason", "")
+        seconds = run.data.metrics.get(SECONDS, (info.end_time - info.start_time) / 1000) if info.end_time else None
+        reason = run.data.tags.get("pliant.reason", "")
         summaries.append(RunSummary(info.run_id, info.run_name, info.status, started, seconds, reason))
     return summaries
+
+
+def spent(registry: MlflowRegistry, span: timedelta) -> float:
+    """Return the seconds that runs of flows took which published, or failed, within so long. Raises `RegistryError`."""
+    since = round(1000 * (datetime.now(UTC) - span).timestamp())
+    runs = _runs(registry, filter_string=f"attributes.start_time > {since}", max_results=10_000)
+    return float(sum(run.data.metrics.get(SECONDS, 0.0) for run in runs))
+
+
+def _runs(registry: MlflowRegistry, **which: Any) -> list[Any]:
+    with registry.asking("the runs could not be listed") as client:
+        experiment = client.get_experiment_by_name(registry.experiment)
+        return [] if experiment is None else list(client.search_runs([experiment.experiment_id], **which))

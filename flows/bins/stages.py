@@ -327,6 +327,7 @@ LATENCIES = Stage(
     "{stream.name}: compile, latency profile",
     code=(make_latencies, TextData),
     measured=True,
+    timed=True,
 )
 BINS = Stage(
     "bins",

@@ -521,6 +521,7 @@ LATENCIES = Stage(
     "cascade/latencies-{data.name}",
     "{data.name}: latency profile",
     measured=True,
+    timed=True,
 )
 PLAN = Stage(
     "plan",

@@ -26,6 +26,7 @@ from pliant.flows.packing.publish import register_retrained
 from pliant.flows.packing.reprofile import config_of
 from pliant.flows.packing.stages import LEAST
 from pliant.flows.pipeline import Shown, system_flow, tasks
+from pliant.flows.record import Recorder
 from pliant.flows.release import Publication, Release, merged, open_registry
 from pliant.flows.watch.triggered import follow_up
 from pliant.outcomes.files import observed_path
@@ -120,7 +121,9 @@ def _retrain(config: PackingFlowConfig, loaded: LoadedChampion, path: Path) -> R
     """Retrain one model and return its release; without versions where there is too little to learn from."""
     champion = loaded.champion
     config = config_of(champion, config.device, champion.record(Record).threads, config)
-    pipeline = RetrainPipeline(config, tasks(FolderStore(settings.read().store)), loaded, path)
+    recorder = Recorder()
+    run = tasks(FolderStore(settings.read().store), recorder)
+    pipeline = RetrainPipeline(config, run, loaded, path, recorder=recorder)
     units = pipeline.load(silent)
     observed, least, why = units[0].observed, config.retrain.least, ""
     rows = len(observed.output_tokens)

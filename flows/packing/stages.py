@@ -505,6 +505,7 @@ STEPS = Stage(
     bar="{config.name}: step profile",
     code=(make_steps, MemoryConfig),
     measured=True,
+    timed=True,
 )
 PLAN = Stage(
     "plan",

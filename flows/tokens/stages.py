@@ -269,6 +269,7 @@ PROFILE = Stage(
     folder="tokens/profile",
     bar="latency profile",
     measured=True,
+    timed=True,
 )
 
 

@@ -16,6 +16,8 @@ when its turn comes, and either
 - works, if none of the following holds,
 - ends as `Skipped`, if a run that began after the alarm has completed: it has seen all that the alarm was about,
 - ends as `Skipped` and leaves one run for later, if alarms have started a run less than the least time ago.
+
+One that a schedule or an alarm started ends as `Skipped`, too, and asks, once the week's hours of the system are used up.
 """
 
 from __future__ import annotations
@@ -43,12 +45,16 @@ from prefect.states import Completed, Scheduled
 
 from pliant.errors import RegistryError
 from pliant.flows import settings
-from pliant.flows.release import Release, check_registry, current_run, open_registry
+from pliant.flows.release import Release, check_registry, current_run, open_registry, retried
 from pliant.flows.watch.guard import PrefectRun, guarded, with_grace
+from pliant.flows.watch.notify import REFUSED, emit
+from pliant.registry import decisions
+from pliant.registry.mlflow_switch import spent
 from pliant.settings import FlowSettings
 
 TAG = "alarm"
 SKIPPED = "Skipped"
+WEEK = timedelta(days=7)
 LATEST = 50  # runs of the deployment that are looked at
 
 logger = logging.getLogger("pliant")
@@ -86,11 +92,12 @@ def triggered(system: str, function: Callable[P, dict[str, Any]]) -> Callable[P,
         secrets = (_plain(each.value()) for each in (PREFECT_API_KEY, PREFECT_API_AUTH_STRING))
         reached = PrefectRun(str(address), str(run.id), *secrets) if address else None
         with guarded(with_grace(3600 * limits.flow_hours), reached) if deployed else nullcontext():
-            if reason and deployed:
-                decision = debounced(run, 60 * limits.alarm_minutes)
-                if decision.sentence:
-                    nothing = Release(False, decision.sentence, {}, (), "").to_dict()
-                    return cast(Any, Completed(name=SKIPPED, message=decision.sentence, data=nothing))  # type: ignore[no-any-return]
+            sentence = debounced(run, 60 * limits.alarm_minutes).sentence if reason and deployed else ""
+            if deployed and (reason or run.auto_scheduled):
+                sentence = sentence or over_budget(system, limits.training_hours_per_week)
+            if sentence:
+                nothing = Release(False, sentence, {}, (), "").to_dict()
+                return cast(Any, Completed(name=SKIPPED, message=sentence, data=nothing))  # type: ignore[no-any-return]
             check_registry(settings.read(), system, patient=deployed)
             if reason:
                 text = to_markdown(system, reason, read_alarms(state_file(settings.read().home_of(system), system)))
@@ -102,6 +109,24 @@ def triggered(system: str, function: Callable[P, dict[str, Any]]) -> Callable[P,
             return released
 
     return surrounded
+
+
+def over_budget(system: str, hours: float | None) -> str:
+    """Return why a run that no person started does not train, which is sent and logged, too; empty where it may."""
+    registry = open_registry(settings.read(), system)
+    if hours is None or not registry.exists():
+        return ""
+    taken = retried(lambda: spent(registry, WEEK)) / 3600
+    if taken < hours:
+        return ""
+    sentence = (
+        f"{system} is not trained: its runs of the last seven days took {taken:.3g} hours (PLIANT_TRAINING_HOURS_PER_WEEK: "
+        f"{hours:g}); `pliant train {system}` does so nevertheless."
+    )
+    emit(REFUSED, system, {"reason": sentence})
+    if (live := registry.release(system)) is not None:
+        decisions.write(registry, "not retrained", live, sentence, live)
+    return sentence
 
 
 def tag_runs(system: str, reason: str, released: Mapping[str, Any]) -> None:

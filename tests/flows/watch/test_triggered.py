@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -80,6 +81,45 @@ def test_the_reason_is_a_tag_of_every_mlflow_run_that_published(monkeypatch):
     triggered.tag_runs("packing", "why", {"run": "a b"})
     triggered.tag_runs("packing", "why", {"run": ""})
     assert tags == [("a", "pliant.reason", "why"), ("b", "pliant.reason", "why")]
+
+
+@pytest.mark.parametrize(
+    ("hours", "started", "trains"),
+    [
+        (None, {"reason": "drift"}, True),
+        (2.5, {"reason": "drift"}, False),
+        (2.5, {"auto_scheduled": True}, False),
+        (2.5, {}, True),
+        (2.6, {"reason": "drift"}, True),
+    ],
+)
+def test_once_the_hours_of_the_week_are_used_up_what_no_person_started_asks_one(
+    hours, started, trains, emitted, monkeypatch
+):
+    live, log = SimpleNamespace(number=4), []
+    registry = SimpleNamespace(exists=lambda: True, release=lambda _: live)
+    run = SimpleNamespace(id=IDENTITY, deployment_id=IDENTITY, auto_scheduled="auto_scheduled" in started)
+    if hours is not None:
+        monkeypatch.setenv("PLIANT_TRAINING_HOURS_PER_WEEK", str(hours))
+    for name, value in {
+        "current_run": lambda: run,
+        "open_registry": lambda *_: registry,
+        "spent": lambda _, span: 9000.0 * (span == timedelta(days=7)),
+        "debounced": lambda *_: triggered.Decision(),
+        "guarded": lambda *_: nullcontext(),
+        **dict.fromkeys(("check_registry", "create_markdown_artifact", "tag_runs"), lambda *_, **__: None),
+    }.items():
+        monkeypatch.setattr(triggered, name, value)
+    monkeypatch.setattr(triggered.decisions, "write", lambda *entry: log.append(entry[1:]))
+
+    ended: Any = triggered.triggered("tokens", lambda reason: {"trained": True})(started.get("reason"))
+    if trains:
+        assert (ended, emitted, log) == ({"trained": True}, [], [])
+        return
+    sentence = ended.message
+    assert ended.name == "Skipped" and "took 2.5 hours" in sentence and "`pliant train tokens`" in sentence
+    assert [(event["name"], event["payload"]) for event in emitted] == [("pliant.refused", {"reason": sentence})]
+    assert log == [("not retrained", live, sentence, live)]
 
 
 @pytest.mark.parametrize(("webhook", "kind"), [(True, "call-webhook"), (False, "send-notification")])
