@@ -1,4 +1,4 @@
-"""Keeps what both arms of a trial said until a label says who was right, maybe days later: the latest in memory, all on disk.
+"""Keeps what both arms of a trial said until a label says who was right: the latest in memory, all on disk.
 
 The event loop never waits for the disk: it adds and takes, and a thread writes and finds every few seconds.
 """
