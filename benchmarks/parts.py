@@ -82,7 +82,8 @@ PARTS: Mapping[str, Mapping[str, Part]] = {
     },
     "watch": {
         "rollout": Part("how soon worse challengers are taken back, simulated", "watch.rollout:rollout", 240.0),
-        "quiet": Part("false alarms in quiet months of recorded data", "watch.quiet:quiet", 60.0),
+        "quiet": Part("false alarms in quiet months of recorded data", "watch.quiet:quiet", 1200.0),
+        "dependence": Part("alarms where requests depend on each other", "watch.dependence:dependence", 1200.0),
         "rollback": Part(
             "seconds until the former release answers, requests that fail",
             "tokens.rollback:rollback",

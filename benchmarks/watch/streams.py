@@ -1,6 +1,6 @@
 """Quiet streams of recorded data: what the services of the four systems would see of it.
 
-Values are read from the shared data: pictures' statistics, classes, lengths, loads, and confidences and correctness of a
+Values are read from the shared data: pictures' statistics, classes, lengths, and confidences and correctness of a
 small classifier that is trained here on one half of the texts and asked about the other.
 """
 
@@ -19,34 +19,25 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from pliant.benchmarks import places
-from pliant.watch.betting import Direction
 from pliant.watch.binning import Binning, classes, linear, logarithmic
-from pliant.watch.detector import Stream
 
 Floats = NDArray[np.float64]
 
 IMAGES, TEXT, TRACES = (places.SHARED / folder for folder in ("images", "text", "traces"))
 PICTURES = 6000
-LOAD_MINUTES = 20  # of an observation of the load: its bursts last 10 to 26 minutes, and are over in the next but one
-DAY = 84_600  # seconds of a recorded day
 FILES = (
     *(IMAGES / f"{name}_train.parquet" for name in ("cifar10", "eurosat")),
     *(TEXT / f"{name}_train.parquet" for name in ("sst2", "clinc150")),
-    *(TRACES / f"{name}.parquet" for name in ("twitter_requests_per_second", "twitter_stream_lengths")),
-    *(
-        TRACES / f"{name}.parquet"
-        for name in ("azure_llm_2023_conversation", "sharegpt_lengths", "mooncake_conversation")
-    ),
+    *(TRACES / f"{name}.parquet" for name in ("twitter_stream_lengths", "sharegpt_lengths", "mooncake_conversation")),
+    TRACES / "azure_llm_2023_conversation.parquet",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """Values [n] of one stream of a system (numbers of classes where bins have labels), and how it is watched.
+    """Values [n] of one stream of a system: numbers of classes where bins have labels.
 
-    `sequence`: the values stand in the order in which they came, so that blocks of them are used as they are; `burst` is
-    then a little above the ratio of their means' variance over 60 values to that of independent ones. `course`:
-    whether a daily course is laid over them; a recorded load has its own.
+    `sequence`: the values stand in the order in which they came, so that blocks of them are used as they are.
     """
 
     system: str
@@ -54,16 +45,6 @@ class Recording:
     values: Floats
     binning: Binning
     sequence: bool = False
-    course: bool = True
-    tolerance: float = 1.12
-    burn_in: int = 5000
-    direction: Direction = "both"
-    pace: float = 100_000.0
-    burst: float = 1.0
-
-    def stream(self, alpha: float) -> Stream:
-        own = {name: getattr(self, name) for name in ("tolerance", "burn_in", "direction", "pace", "burst")}
-        return Stream(self.name, self.binning, alpha=alpha, **own)
 
 
 def missing() -> str:
@@ -105,12 +86,11 @@ def _texts() -> list[Recording]:
     confidence, correct = answers_of(sst2, labels_of(TEXT / "sst2_train.parquet", shuffled=False))
     return [
         Recording("bins", "words of a text", words, logarithmic(1, 200)),
-        Recording("bins", "words of a tweet", tweets, logarithmic(1, 200), sequence=True, burst=2),
+        Recording("bins", "words of a tweet", tweets, logarithmic(1, 200), sequence=True),
         Recording("bins", "unknown words", unknown, linear(0, 1, 32)),
-        load_stream("bins"),
         Recording("cascade", "class of clinc150", labels_of(TEXT / "clinc150_train.parquet"), class_numbers(150)),
         Recording("cascade", "confidence", confidence, linear(0, 1)),
-        Recording("cascade", "correct", correct, classes(("wrong", "right")), direction="down"),
+        Recording("cascade", "correct", correct, classes(("wrong", "right"))),
         Recording("cascade", "correct less confidence", correct - confidence, linear(-1, 1)),
     ]
 
@@ -120,59 +100,15 @@ def _packing() -> list[Recording]:
         pandas.read_parquet(TRACES / f"{name}.parquet")
         for name in ("azure_llm_2023_conversation", "sharegpt_lengths", "mooncake_conversation")
     )
-    grid, recorded = logarithmic(1, 100_000), {"sequence": True}
-    columns: tuple[tuple[str, Any, dict[str, Any]], ...] = (
-        ("output tokens", shared["output_tokens"], {}),
-        ("prompt tokens", shared["prompt_tokens"], {}),
-        ("azure output", azure["generated_tokens"], {**recorded, "burst": 8}),
-        ("azure prompt", azure["context_tokens"], {**recorded, "burst": 4}),
-        ("mooncake output", mooncake["output_tokens"], {**recorded, "burst": 2}),
+    grid = logarithmic(1, 100_000)
+    columns: tuple[tuple[str, Any, bool], ...] = (
+        ("output tokens", shared["output_tokens"], False),
+        ("prompt tokens", shared["prompt_tokens"], False),
+        ("azure output", azure["generated_tokens"], True),
+        ("azure prompt", azure["context_tokens"], True),
+        ("mooncake output", mooncake["output_tokens"], True),
     )
-    streams = [Recording("packing", name, column.to_numpy(float), grid, **more) for name, column, more in columns]
-    return [*streams, load_stream("packing")]
-
-
-def load_minutes() -> Floats:
-    """Return the recorded requests of each minute [days, minutes] but for the first day; in gaps there are none."""
-    requests = pandas.read_parquet(TRACES / "twitter_requests_per_second.parquet")["requests"].to_numpy(float)
-    minutes: Floats = requests.reshape(-1, DAY // 60, 60).sum(2)[1:]
-    return minutes
-
-
-def load_ratios() -> Floats:
-    """Return [days, observations]: the logarithm to base 2 of the load over what other days have at this time of day.
-
-    An observation is the median of 20 minutes; minutes of gaps in the recording are left out, and the first day, which
-    has another course. The other days' mean is smoothed over half an hour.
-    """
-    minutes = load_minutes()
-    minutes[minutes == 0] = np.nan
-    number = minutes.shape[1] // LOAD_MINUTES
-    ratios = []
-    for day in range(len(minutes)):
-        other = np.nanmean(np.delete(minutes, day, 0), 0)
-        other = np.where(np.isnan(other), np.nanmean(other), other)
-        smooth = np.convolve(np.pad(other, 15, mode="wrap"), np.ones(31) / 31, "valid")
-        ratio = np.log2(minutes[day] / smooth)[: number * LOAD_MINUTES].reshape(number, LOAD_MINUTES)
-        ratio[np.isnan(ratio).all(1)] = np.nanmedian(ratio)
-        ratios.append(np.nanmedian(ratio, 1))
-    return np.array(ratios)
-
-
-def load_stream(system: str) -> Recording:
-    """Return the recorded load."""
-    return Recording(
-        system,
-        f"load of {system}",
-        load_ratios().ravel(),
-        linear(-3, 3),
-        sequence=True,
-        course=False,
-        tolerance=2.0,  # observations follow each other: with 1.3, 2 of 3 quiet months broke a bound of 1/4
-        pace=500.0,
-        burn_in=350,  # 5 days
-        direction="up",
-    )
+    return [Recording("packing", name, column.to_numpy(float), grid, kept) for name, column, kept in columns]
 
 
 def class_numbers(number: int) -> Binning:

@@ -33,7 +33,7 @@ class StreamFigures:
     observations: int  # since the stream was reset, those that it was learnt from included
     evidence: float  # 1 at the start
     threshold: float  # at which the alarm comes
-    sentence: str  # of the alarm; empty without one
+    sentence: str  # of the alarm or of a mild shift; empty without
 
 
 class SystemWatch:
@@ -49,27 +49,23 @@ class SystemWatch:
         """Watch one more stream; its `alpha` is replaced by its part of the budget."""
         self.detectors[stream.name] = Detector(replace(stream, alpha=part(len(self.detectors), self._alpha)))
 
-    def update(self, counts: Mapping[str, ArrayLike]) -> list[Alarm]:
-        """Take the counts of a block by stream, of those that are watched; return the alarms that are raised now. Raises
-        `InputError` as `Detector.update` does."""
-        raised = [self.detectors[name].update(block) for name, block in counts.items()]
+    def update(self, counts: Mapping[str, ArrayLike], seconds: float) -> list[Alarm]:
+        """Take the counts of a block by stream, of those that are watched, at a time in seconds since 1970; return the
+        alarms that are raised now. Raises `InputError` as `Detector.update` does."""
+        raised = [self.detectors[name].update(block, seconds) for name, block in counts.items()]
         return [alarm for alarm in raised if alarm is not None]
 
     def figures(self) -> list[StreamFigures]:
         """Return a row for each stream, by name."""
-        return [figures_of(detector) for _, detector in sorted(self.detectors.items())]
+        return [
+            StreamFigures(name, each.state, each.observations, each.evidence, threshold(each.stream), each.sentence)
+            for name, each in sorted(self.detectors.items())
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """Return all that is known as plain JSON values."""
         detectors = [each.to_dict() for each in self.detectors.values()]
         return {"schema": SCHEMA, "alpha": self._alpha, "added": len(detectors), "detectors": detectors}
-
-
-def figures_of(detector: Detector) -> StreamFigures:
-    """Return the row of a detector's stream."""
-    sentence = detector.alarm.sentence if detector.alarm else ""
-    numbers = detector.observations, detector.evidence, threshold(detector.stream)
-    return StreamFigures(detector.stream.name, detector.state, *numbers, sentence)
 
 
 def system_watch_from(content: Any) -> SystemWatch:

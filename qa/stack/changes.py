@@ -36,8 +36,8 @@ from qa.targets import say
 
 LIMIT = 15 * 60.0  # seconds from a change to the first answer of what was learnt from it
 TRAINING = 1800.0  # seconds within which a first release is there
-SLOW = ("agreement of ", "load")
-"""How streams begin that need hours or days to know what is usual, and are not waited for."""
+SLOW = ("agreement of ",)
+"""How streams begin that need hours to know what is usual, and are not waited for."""
 LEARNING = 600.0  # seconds within which the watch knows what is usual
 SETTLED = 5.0  # seconds between what is usual and the change
 DEADLINE = 30.0  # seconds of each request, so that none is refused because the machine is slow or trains meanwhile

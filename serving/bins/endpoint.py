@@ -47,7 +47,7 @@ WRONG_HEAD = {
 MAX_UNPOOLED = 4096  # tokens of a request that get an embedding each: some 20 MB as JSON, at a width of 384
 AT_ONCE = 16 * 1024  # characters of a request that are tokenized before other requests have a turn
 # A duration over what the profile holds. Launches close in time share what slows them: a machine's other work, its clock.
-FACTORS = Kind(logarithmic(0.1, 10), burst=8.0)
+FACTORS = Kind(logarithmic(0.1, 10))
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,6 @@ class Endpoint(Generic[S, C, H, D, M]):
         again for a copy, and reads `chosen`. `ended` waits for the end of an answer that is returned when it begins.
         """
         self.front_door.note_deadline(deadline)
-        self.drift.arrived()
         arrived -= self.front_door.way_back(asyncio.get_running_loop().time())
         trial = self._trial
         served = await (call(arrived) if trial is None else trial.answer(call, arrived, deadline, ended))

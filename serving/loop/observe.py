@@ -37,11 +37,10 @@ LEAST_BURN_IN = 200  # observations
 class Kind:
     """How the values of a stream are counted: numbers by `binning`, labels by their place among its labels.
 
-    `burst`: how many in a row may depend on each other. `burn_in`: as a share of the service's setting.
+    `burn_in`: as a share of the service's setting.
     """
 
     binning: Binning
-    burst: float = 1.0
     burn_in: float = 1.0
 
 
@@ -83,17 +82,11 @@ class DriftCounter:
         self.counting, self.burn_in = True, burn_in
         self.streams: dict[str, Stream] = {}
         self.groups = Groups()
-        self.arrivals = 0
-        """Requests that have come since the process began."""
         self._counts: defaultdict[int, dict[str, list[int]]] = defaultdict(dict)
 
     def should_count(self) -> bool:
         """Whether what is being handled is counted: where it is not, what is costly to compute need not be."""
         return self.counting and not (TO_CHALLENGER.get() or is_copy())
-
-    def arrived(self) -> None:
-        """Count a request, whoever answers it; copies are none."""
-        self.arrivals += 1
 
     def count(self, readings: Sequence[Reading]) -> None:
         """Count the readings of an answer to the present request."""
@@ -106,7 +99,7 @@ class DriftCounter:
                 if len(self.streams) >= MAX_STREAMS:
                     continue
                 burn_in = min(self.burn_in, max(LEAST_BURN_IN, round(kind.burn_in * self.burn_in)))
-                stream = self.streams[name] = Stream(name, kind.binning, burn_in=burn_in, burst=kind.burst)
+                stream = self.streams[name] = Stream(name, kind.binning, burn_in=burn_in)
             counts = block.get(name)
             if counts is None:
                 counts = block[name] = [0] * (len(stream.binning.labels) or len(stream.binning.edges) + 1)

@@ -3,8 +3,7 @@
 What is usual is learnt for every release, from the first observations after it was taken up, so an alarm means: it is not
 any more what it was when this release began. It belongs to the release: one that comes back has its own again. An alarm
 stands until a release is served that was made after it, or until a person accepts what has changed (`pliant watch
---accept`); it is told again every day. Beside what requests hold, their number is watched (load.py), which needs days and
-so goes on through releases: its alarm is for the metrics and their alert rule, as no training answers it.
+--accept`); it is told again every day.
 
 Others are told of an alarm only once it would be raised without any one group of tenants, too (pliant/fairness.py): what one
 tenant sends shows in the status and the metrics, and starts nothing.
@@ -27,13 +26,12 @@ from prometheus_client import REGISTRY, CollectorRegistry
 
 from pliant.errors import InputError
 from pliant.fairness import GROUPS, Groups, WithoutEach
-from pliant.serving.loop.load import ALPHA_OF_LOAD, NAME, LoadWatch, load_watch_from
 from pliant.serving.loop.observe import CONFIDENCE, DriftCounter
 from pliant.serving.metrics import StateMetrics
 from pliant.serving.monitoring.metric_list import DRIFT, register
 from pliant.serving.state_file import StateFile
 from pliant.watch.detector import Alarm
-from pliant.watch.system import ALPHA, AccuracyEstimate, StreamFigures, SystemWatch, mean_confidence, system_watch_from
+from pliant.watch.system import AccuracyEstimate, StreamFigures, SystemWatch, mean_confidence, system_watch_from
 
 logger = logging.getLogger("pliant.serving")
 
@@ -89,14 +87,14 @@ class Watcher:
         self._parts = parts
         self._release: int | None = None
         self._alarms: list[dict[str, Any]] = []
-        self._watch = new_watches()
+        self._watch = WithoutEach(SystemWatch())
         self._untold: dict[str, dict[str, Any]] = {}  # alarms by stream that one group alone has raised, as events
         self._former: dict[int, WithoutEach[SystemWatch]] = {}  # what was usual to former releases, the latest last
-        self._load = LoadWatch()
-        self._arrivals = 0  # until the latest look
         self._recent: dict[str, NDArray[np.int64]] = {}  # counts of the latest confidences by stream
         self._restore()
-        self._rows = self._figures()  # of the latest look: another thread may be at the next one while a status is read
+        self._rows = (
+            self._watch.whole.figures()
+        )  # of the latest look: another thread may be at the next one while a status is read
 
     async def run(self, seconds: float) -> None:
         """Look at what was counted every `seconds` until cancelled; 0: never. No exception ends it."""
@@ -130,23 +128,21 @@ class Watcher:
                 recent = self._recent.get(name, 0) + counts
                 self._recent[name] = recent // 2 if recent.sum() > RECENT else recent
         alarms: list[Alarm] = list(await self._parts.in_thread(self._update, blocks)) if blocks else []
-        alarms += self._look_at_load()
         for alarm in alarms:
             self._parts.metrics.raised(alarm)
             logger.warning("what is served has changed: %s", alarm.sentence)
             entry = {"at": self._at(), "release": self._release, **asdict(alarm)}
             self._alarms.append(entry)
-            if alarm.stream != NAME:
-                self._untold[alarm.stream] = {"reason": alarm.sentence, **entry}
+            self._untold[alarm.stream] = {"reason": alarm.sentence, **entry}
         for stream in list(self._untold):  # told once it was raised without any one group's requests, too
             others = [watch.detectors.get(stream) for watch in self._watch.without.values()]
             if all(other is not None and other.alarm for other in others):
                 self._tell(self._untold.pop(stream))
         for entry in self._alarms:
             age = self._parts.now() - datetime.fromisoformat(entry.get("told") or entry["at"])
-            if entry["stream"] not in (NAME, *self._untold) and age.total_seconds() >= AGAIN:
+            if entry["stream"] not in self._untold and age.total_seconds() >= AGAIN:
                 self._tell({"reason": entry["sentence"], **entry})
-        self._rows = self._figures()
+        self._rows = self._watch.whole.figures()
         self._parts.metrics.show(self._rows, self.estimates())
         return alarms
 
@@ -162,15 +158,12 @@ class Watcher:
         if self._release is not None and self._release != release:
             self._former[self._release] = self._watch
         own = None if release is None else self._former.pop(release, None)
-        self._watch = own or new_watches()
+        self._watch = own or WithoutEach(SystemWatch())
         while len(self._former) > KEPT:
             del self._former[next(iter(self._former))]
-        self._alarms = [
-            entry for entry in self._alarms if created and entry["at"] > created and entry["stream"] != NAME
-        ]
+        self._alarms = [entry for entry in self._alarms if created and entry["at"] > created]
         standing = {entry["stream"] for entry in self._alarms}
         self._untold = {stream: event for stream, event in self._untold.items() if stream in standing}
-        self._load.release()
         self._recent.clear()
         self._parts.drift.forget()
 
@@ -189,19 +182,11 @@ class Watcher:
                 stream, detector = self._parts.drift.streams[name], watch.detectors.get(name)
                 if detector is None:
                     watch.add(stream)
-                elif detector.reference is None:  # the setting may be another one since a restart
+                elif detector.state == "learning":  # the setting may be another one since a restart
                     detector.stream = replace(detector.stream, burn_in=stream.burn_in)
-            alarms = watch.update(counts)
+            alarms = watch.update(counts, self._parts.now().timestamp())
             raised += alarms if watch is self._watch.whole else ()
         return raised
-
-    def _look_at_load(self) -> list[Alarm]:
-        """Update the watch of the load with the requests that have come; return the alarm that they raise."""
-        before, self._arrivals = self._arrivals, self._parts.drift.arrivals
-        if not self._arrivals:  # as long as nobody asks the service counts for none
-            return []
-        alarm = self._load.look(self._arrivals - before, self._parts.now().timestamp())
-        return [alarm] if alarm else []
 
     def estimates(self) -> dict[str, AccuracyEstimate]:
         """Return the accuracy of the latest answers of each stream of confidences, estimated without labels."""
@@ -214,9 +199,6 @@ class Watcher:
             "alarms": list(self._alarms),
             "estimated_accuracy": {name: asdict(each) for name, each in self.estimates().items() if each.answers},
         }
-
-    def _figures(self) -> list[StreamFigures]:
-        return [*self._watch.whole.figures(), *self._load.figures()]
 
     def save(self) -> None:
         """Keep what is known, as before the service ends."""
@@ -235,7 +217,6 @@ class Watcher:
             "former": {str(number): _watches(watches) for number, watches in self._former.items()},
             "tenants": self._parts.drift.groups.tenants,
             "untold": self._untold,
-            "load": self._load.to_dict(),
         }
 
     def _restore(self) -> None:
@@ -253,15 +234,6 @@ class Watcher:
             return
         self._watch, self._former, (self._release, self._alarms, self._untold) = watch, former, kept
         self._parts.drift.groups = Groups(tenants)
-        try:
-            self._load = load_watch_from(content["load"])
-        except (KeyError, AttributeError, ValueError, InputError) as error:
-            logger.warning("the course of the load cannot be read, and is learnt anew: %s", error)
-
-
-def new_watches() -> WithoutEach[SystemWatch]:
-    """Return the watch of a new release, with what the load leaves of the system's budget of false alarms."""
-    return WithoutEach(SystemWatch(ALPHA - ALPHA_OF_LOAD))
 
 
 def accepted(file: StateFile) -> Path:

@@ -3,102 +3,84 @@
 from __future__ import annotations
 
 import math
-from itertools import product
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import hypergeom
 
 from pliant.errors import InputError
-from pliant.watch.betting import bands, bet_block, evidence, make_bets
+from pliant.watch.betting import bet, course_factors, gross_bands, gross_factors, new_tracks, reserve
 from pliant.watch.binning import Binning, classes, coarse_bins, linear, logarithmic, merge, quantiles
-from pliant.watch.reference import Reference, bounds
+from pliant.watch.course import Course, distance, shares, tally
 from pliant.watch.system import mean_confidence
-from tests.pliant.watch import plain
 
-PACE = 100.0
-
-
-def reference(weights, ordered: bool, size: float = 500.0) -> Reference:
-    shares = np.array(weights, float) / sum(weights)
-    binning = (
-        Binning(tuple(map(float, range(1, len(weights)))))
-        if ordered
-        else classes([str(i) for i in range(len(weights))])
-    )
-    return Reference(binning, tuple(shares.tolist()), size)
+SHARE = st.floats(0.001, 0.999)
 
 
-def bets_of(known: Reference, tolerance: float = 1.1, **more):
-    band = bands(known, 1.0, tolerance, 0.001, 20)
-    return make_bets(known, band, **more), band
+@given(SHARE, st.lists(SHARE, min_size=1, max_size=30), st.booleans())
+@settings(deadline=None)
+def test_no_gross_factor_has_a_mean_above_1_for_any_block_shares_whose_mean_is_at_an_end_of_the_band(usual, drawn, up):
+    bands = gross_bands(np.array([usual]))
+    low, high = (float(np.clip(end[0], 0, 1)) for end in bands)
+    at_most = np.array(drawn) * min(1.0, high / np.mean(drawn))  # any shares, of which the mean is within the band
+    at_least = 1 - (1 - np.array(drawn)) * min(1.0, (1 - low) / (1 - np.mean(drawn)))
+    factors = [gross_factors(np.array([each]), bands)[0, 0 if up else 1] for each in (at_most if up else at_least)]
+    assert (np.exp(factors).mean(0) <= 1 + 1e-9).all()
 
 
-weights = st.lists(st.integers(0, 20), min_size=2, max_size=6).filter(lambda each: sum(each) > 0)
+def test_a_bet_on_the_course_wins_nothing_on_average_within_the_tolerance_and_counts_no_window_for_more_than_its_clip():
+    scores = np.random.default_rng(0).normal(1.0, 1.0, 200_000)
+    factors = np.exp(course_factors(scores, np.ones_like(scores)))
+    assert (factors.mean(0) <= 1.05).all()
+    assert course_factors(np.array([1e9]), np.array([0.1])).max() == pytest.approx(4.5)
 
 
-def within(band, ordered: bool, number: int, rng) -> list[np.ndarray]:
-    """Distributions [number] within the bands: random corners of those of the tails, kept where bins agree."""
-    kept = []
-    for _ in range(40):
-        if ordered:
-            low, high = band.tails
-            pick = rng.integers(0, 3, number - 1)
-            tails = np.where(pick == 0, low, np.where(pick == 1, high, (low + high) / 2))
-            tails = np.concatenate([[1.0], np.minimum.accumulate(tails), [0.0]])
-            shares = -np.diff(tails)
-        else:
-            shares = rng.uniform(*band.bins)
-            shares = shares / shares.sum()
-        if (shares >= band.bins[0] - 1e-12).all() and (shares <= band.bins[1] + 1e-12).all():
-            kept.append(shares)
-    return kept
+@given(st.integers(0, 10_000))
+def test_what_flows_into_the_bets_and_the_reserve_are_1_and_bets_lead_since_they_were_least(steps):
+    assert 0 < reserve(steps + 1, 100.0) < reserve(steps, 100.0) <= 1
+    tracks = new_tracks(2)
+    for before, factors in ((0, [0.5, -1.0]), (10, [0.5, 1.0]), (20, [0.5, 1.0])):
+        tracks = bet(tracks, np.array(factors), 0.25, before, np.array([3, 4]))
+    grown = 0.125 * (np.exp(1.5) + np.exp(1.0) + np.exp(0.5))
+    assert tracks.wealth[0] == pytest.approx(grown)
+    assert tracks.since.tolist() == [0, 10] and tracks.hits.tolist() == [9, 8]
 
 
-@given(weights, st.booleans(), st.floats(1.0, 2.0), st.integers(0, 2**32 - 1))
-@settings(deadline=None, max_examples=30)
-def test_no_factor_has_a_mean_above_1_for_any_distribution_within_the_bands(numbers, ordered, tolerance, seed):
-    known = reference(numbers, ordered)
-    bets, band = bets_of(known, tolerance)
-    centre = np.asarray(known.shares)
-    for shares in [centre, *within(band, ordered, len(numbers), np.random.default_rng(seed))]:
-        assert (shares @ np.exp(bets.log_factors) <= 1 + 1e-9).all()
+@given(st.integers(1, 40), st.integers(0, 60), st.integers(0, 60))
+def test_a_tally_has_the_probability_that_a_value_is_among_draws(draws, hits, others):
+    answers = hits + others
+    if answers >= draws:
+        tallies = tally(np.array([hits]), answers, draws)
+        assert tallies[1] == pytest.approx(1 - hypergeom(answers, hits, draws).pmf(0), abs=1e-9)
+        assert (tallies[0], tallies[2], tallies[3]) == (hits, answers, 1)
 
 
-def test_the_mean_over_all_blocks_of_three_is_at_most_the_wealth_before():
-    known = reference([3, 5, 2], True)
-    bets, _ = bets_of(known)
-    start, mean = np.full(len(bets.items), 0.5) * bets.weights, 0.0
-    for block in product(range(3), repeat=3):
-        chance = float(np.prod([known.shares[bin] for bin in block]))
-        wealth = bet_block(bets, start, np.bincount(block, minlength=3), 10.0, PACE)
-        mean += chance * float(evidence(wealth, 13.0, PACE))
-    assert mean <= float(evidence(start, 10.0, PACE)) + 1e-12
+def test_a_distance_counts_an_absent_rare_value_and_one_that_comes_in_a_row_for_little():
+    usual = np.array([0.01, 0.5])
+    absent, many = np.array([0, 50, 1000, 100.0]), np.array([20, 50, 100, 100.0])
+    assert distance(absent, usual)[0] == pytest.approx(-0.01 / 0.0099)
+    assert distance(many, usual)[0] < 0.19 / 0.0099 and shares(many)[1] == pytest.approx(0.5)
 
 
-@given(weights, st.booleans(), st.lists(st.lists(st.integers(0, 5), max_size=12), max_size=8))
-@settings(deadline=None, max_examples=30)
-def test_the_fast_wealth_is_the_plain_one(numbers, ordered, blocks):
-    known = reference(numbers, ordered)
-    bets, _ = bets_of(known)
-    blocks = [[bin % len(numbers) for bin in block] for block in blocks]
-    wealth, seen, fast = np.zeros(len(bets.items)), 0, []
-    for block in blocks:
-        wealth = bet_block(bets, wealth, np.bincount(block, minlength=len(numbers)).astype(np.int64), seen, PACE)
-        assert (wealth >= 0).all()
-        seen += len(block)
-        fast.append(float(evidence(wealth, seen, PACE)))
-    slow = plain.evidence(bets.log_factors.tolist(), bets.weights.tolist(), blocks, PACE)
-    assert fast == pytest.approx(slow, rel=1e-9)
+def days_of(course: Course, rng, days: int, repeats: int = 1, start: int = 0):
+    """Return what windows of these days compare as: 300 answers in 5 minutes of two classes, each of which comes again."""
+    compared = []
+    for block in range(288 * start, 288 * (start + days)):
+        hits = repeats * rng.binomial(300 // repeats, 0.3 + 0.1 * math.sin(block / 288 * 2 * math.pi))
+        compared.append(course.add(tally(np.array([hits]), 300, 50), 300.0 * block, 1000, True))
+    return [each for each in compared if each is not None]
 
 
-def test_bounds_are_wrong_as_seldom_as_they_say():
-    rng = np.random.default_rng(0)
-    for probability in (0.02, 0.3):
-        low, high = bounds(rng.binomial(200, probability, 4000) / 200, 200, 0.05)
-        assert np.mean(low > probability) <= 0.05
-        assert np.mean(high < probability) <= 0.05
+@pytest.mark.parametrize("repeats", [1, 10])
+def test_a_course_is_known_after_a_day_and_repeats_are_in_the_long_run_variance(repeats):
+    course, rng = Course(np.array([1500]), 5000, 0.0), np.random.default_rng(0)
+    assert days_of(course, rng, 1) == []
+    compared = days_of(course, rng, 9, repeats, 1)
+    assert len(compared) == pytest.approx(9 * 72, abs=9) and course.days[:, -1].all()
+    assert np.abs(np.mean([each.deviations for each in compared[72:]], axis=0)).max() < 0.4
+    assert 0.5 * repeats < course.long_run()[0] < 3 * repeats
 
 
 @given(st.lists(st.floats(-10, 10), max_size=50))

@@ -19,7 +19,7 @@ from tests.serving.loop.test_watcher import Service
 async def test_two_streams_that_change_in_one_look_are_two_events_and_both_are_in_the_report_of_the_run(tmp_path):
     service = Service(tmp_path)
     looks = []
-    for heads in (0.5, 0.9):
+    for heads in (0.5, 1.0):
         for _ in range(200):
             drawn = [int(value >= heads) for value in service.draw.random(50)]
             for value in drawn:

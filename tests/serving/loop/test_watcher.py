@@ -68,8 +68,8 @@ class Service:
 async def test_a_change_raises_one_alarm_with_a_sentence_an_event_a_metric_and_an_entry(tmp_path):
     service = Service(tmp_path)
     assert await service.tosses(200, 0.5) == []
-    alarms = await service.tosses(200, 0.7)
-    assert (len(alarms) == 1 and "was 50" in alarms[0].sentence) or "was 49" in alarms[0].sentence
+    alarms = await service.tosses(200, 1.0)
+    assert len(alarms) == 1 and ("was 5" in alarms[0].sentence or "was 4" in alarms[0].sentence)
     ((kind, figures),) = service.events
     assert (kind, figures["stream"], figures["release"]) == ("alarm", "coin", 1)
     assert figures["at"] == "2026-11-25T03:00:00+00:00" and figures["reason"] == alarms[0].sentence
@@ -85,9 +85,9 @@ async def test_what_is_known_survives_a_restart_and_an_alarm_is_not_raised_again
     service.restart()
     (row,) = service.watcher.to_dict()["streams"]
     assert row["observations"] == 5000 and row["state"] == "watching"
-    assert len(await service.tosses(200, 0.7)) == 1
+    assert len(await service.tosses(200, 1.0)) == 1
     service.restart()
-    assert await service.tosses(50, 0.7) == [] and len(service.watcher.to_dict()["alarms"]) == 1
+    assert await service.tosses(50, 1.0) == [] and len(service.watcher.to_dict()["alarms"]) == 1
     assert len(service.events) == 1
 
 
@@ -110,38 +110,38 @@ def test_a_state_that_cannot_be_read_is_begun_anew(tmp_path, caplog):
 async def test_a_release_that_was_made_after_the_alarm_answers_it_and_is_learnt_anew(tmp_path):
     service = Service(tmp_path)
     await service.tosses(100, 0.5)
-    assert len(await service.tosses(200, 0.7)) == 1
+    assert len(await service.tosses(200, 1.0)) == 1
     service.release, service.created = 2, "2026-11-25T04:00:00+00:00"
-    assert await service.tosses(200, 0.7) == []
+    assert await service.tosses(200, 1.0) == []
     assert service.watcher.to_dict()["alarms"] == []
 
 
 async def test_an_alarm_stands_after_a_promotion_and_a_rollback_of_something_else_and_is_told_every_day(tmp_path):
     service = Service(tmp_path)
     await service.tosses(100, 0.5)
-    assert len(await service.tosses(200, 0.7)) == 1
+    assert len(await service.tosses(200, 1.0)) == 1
     service.release = 2  # made before the alarm
-    await service.tosses(200, 0.7)
+    await service.tosses(200, 1.0)
     service.restart()
     service.release = 1
-    assert await service.tosses(10, 0.7) == [], "its own reference and alarm are there again"
+    assert await service.tosses(10, 1.0) == [], "its own reference and alarm are there again"
     (alarm,) = service.watcher.to_dict()["alarms"]
     assert alarm["stream"] == "coin" and len(service.events) == 1
     (row,) = service.watcher.to_dict()["streams"]
-    assert (row["state"] == "alarm" and "was 5" in row["sentence"]) or "was 49" in row["sentence"]
+    assert row["state"] == "alarm" and ("was 5" in row["sentence"] or "was 4" in row["sentence"])
     for day in (1, 2):
         service.at = NOW + timedelta(days=day)
-        await service.tosses(2, 0.7)
+        await service.tosses(2, 1.0)
         assert len(service.events) == 1 + day and service.events[-1][1]["reason"] == alarm["sentence"]
 
 
 async def test_a_change_that_is_accepted_by_hand_is_usual_from_then_on(tmp_path):
     service = Service(tmp_path)
     await service.tosses(100, 0.5)
-    assert len(await service.tosses(200, 0.7)) == 1
+    assert len(await service.tosses(200, 1.0)) == 1
     accepted(service.file).touch()
-    assert await service.tosses(200, 0.7) == [] and service.watcher.to_dict()["alarms"] == []
-    assert not accepted(service.file).exists() and len(await service.tosses(200, 0.4)) == 1
+    assert await service.tosses(200, 1.0) == [] and service.watcher.to_dict()["alarms"] == []
+    assert not accepted(service.file).exists() and len(await service.tosses(200, 0.0)) == 1
 
 
 async def test_accuracy_is_estimated_from_the_latest_confidences(tmp_path):
@@ -179,14 +179,14 @@ async def test_what_one_tenant_sends_is_shown_and_starts_nothing_until_others_se
         for _ in range(blocks):
             for tenant, share in heads.items():
                 with holding(EVIDENCE, tenant):
-                    service.toss(50, share)
+                    service.toss(300 if tenant == "evil" else 50, share)
             await service.watcher.look()
 
-    await tossed({"acme": 0.5, "beta": 0.5, "evil": 0.5}, 40)
-    await tossed({"acme": 0.5, "beta": 0.5, "evil": 1.0}, 200)
+    await tossed({"acme": 0.1, "beta": 0.1, "evil": 0.1}, 20)
+    await tossed({"acme": 0.1, "beta": 0.1, "evil": 1.0}, 60)
     assert service.watcher.to_dict()["alarms"][0]["stream"] == "coin" and service.events == []
     service.restart()
-    await tossed({"acme": 0.5, "beta": 0.5, "evil": 1.0}, 50)
+    await tossed({"acme": 0.1, "beta": 0.1, "evil": 1.0}, 20)
     assert service.events == []
-    await tossed({"acme": 0.9, "beta": 0.9, "evil": 1.0}, 100)
+    await tossed({"acme": 1.0, "beta": 1.0, "evil": 1.0}, 60)
     assert [(kind, figures["stream"]) for kind, figures in service.events] == [("alarm", "coin")]
