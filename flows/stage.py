@@ -21,6 +21,7 @@ from pydantic import TypeAdapter
 
 from pliant.errors import RegistryError
 from pliant.flows.closure import Entry, closure, libraries
+from pliant.flows.progress import say
 from pliant.flows.progress import stage as progress_of
 from pliant.registry.codec import Artifact
 from pliant.registry.store import FolderStore
@@ -110,10 +111,11 @@ class Stage(Generic[A]):
         with progress_of(self.bar.format(**self._named(args))) as progress:
             artifact, notes = self.make(*args, progress)
             progress(1, 1)
-        store.keep(key, artifact, notes)
-        result = self.kept(store, key)
+        digest, result = store.keep(key, artifact, notes), self.kept(store, key)
         if result is None:
             raise RegistryError(f"{store.path(key)} holds something that no stage has kept: remove that folder")
+        if result.digest != digest:
+            say(f"{key} was made twice at once, and not alike: {result.digest} stays, {digest} is dropped.")
         return result
 
     def result(self, store: FolderStore, *args: Any) -> StageResult[A]:

@@ -13,8 +13,10 @@ from pliant.cascade.evaluate import with_test_accuracy
 from pliant.errors import PliantError
 from pliant.flows import settings
 from pliant.flows.arithmetic import half_of
+from pliant.flows.beside import Beside, where_it_runs
 from pliant.flows.cascade import feedback, publish
-from pliant.flows.cascade.champions import outputs_on_test, store_levels
+from pliant.flows.cascade.beside import beside as measured_beside
+from pliant.flows.cascade.champions import fetch_levels, outputs_on_test, store_levels
 from pliant.flows.cascade.config import CascadeFlowConfig, TaskConfig
 from pliant.flows.cascade.gate import EvaluatedCascade, judge
 from pliant.flows.cascade.stages import (
@@ -108,6 +110,25 @@ class CascadePipeline(Pipeline[CascadeFlowConfig, TaskData, TaskResults, Evaluat
         except PliantError as error:  # of other classes, or of prunings that are not run any more
             logger.warning("the champion of %s cannot be run on today's test texts: %s", result.name, error)
             return EvaluatedCascade(cascade, saved)
+
+    def beside(
+        self, result: TaskResults, champion: EvaluatedCascade, challenger: EvaluatedCascade, progress: Progress
+    ) -> Beside:
+        sides = [
+            (side.cascade.precision, [level.classifier for level in side.cascade.levels])
+            for side in (champion, challenger)
+        ]
+        if sides[0] == sides[1]:
+            return Beside()
+
+        def measure() -> Beside:
+            served = load_champions(self.registry, Cascade)[result.name]
+            levels = fetch_levels(self.registry, served), {each.digest: each.load() for each in result.levels.values()}
+            lengths = result.test.load().levels[-1].length.tolist()
+            pair = zip((champion.cascade, challenger.cascade), levels, strict=True)
+            return measured_beside(self.config, *pair, lengths, progress)
+
+        return where_it_runs(measure)
 
     def register(self, published: Publication, result: TaskResults) -> list[str]:
         return publish.register(published, self.config, result)

@@ -60,12 +60,18 @@ def test_an_artifact_that_has_gone_is_made_again_and_nothing_else(world, run):
     assert released["versions"] == before
 
 
-def test_a_changed_setting_makes_again_only_what_depends_on_it(world, run):
+def test_a_changed_setting_makes_again_only_what_depends_on_it_and_the_gate_measures_both_sides_now(world, run):
+    reasons = []
     for changes, made, new in world.flow.changed:
         run.unchanged()
         released, stages = run(**changes)
         assert stages == [*made, *world.flow.always], changes
         assert set(released["new"]) <= set(new) and bool(released["new"]) == bool(new), changes
+        reasons.append(released["reason"])
+    assert world.system == "packing" or any("; measured in turns now, it takes " in reason for reason in reasons), (
+        reasons
+    )
+    assert not any("cannot be run" in reason for reason in reasons), reasons
 
 
 def test_any_mlflow_client_can_load_the_champion_and_ask_it(world):
