@@ -11,9 +11,9 @@ from pliant.bins.runtimes.cache import cache_folder, verify
 from pliant.errors import ArtifactError
 from pliant.flows import settings
 from pliant.flows.arithmetic import half_of
-from pliant.flows.beside import Beside, where_it_runs
+from pliant.flows.beside import NOTHING, Beside, where_it_runs
 from pliant.flows.bins import plan, publish
-from pliant.flows.bins.beside import beside as measured_beside
+from pliant.flows.bins.beside import beside
 from pliant.flows.bins.champions import Score, fetch_encoder, fetch_score
 from pliant.flows.bins.config import BinsFlowConfig
 from pliant.flows.bins.gate import Candidate, judge
@@ -70,18 +70,15 @@ class BinsPipeline(Pipeline[BinsFlowConfig, Stream, StreamResults, Candidate]):
             yield present, challenger
 
     def beside(self, result: StreamResults, champion: Candidate, challenger: Candidate, progress: Progress) -> Beside:
-        served = [(side.bins.encoder, side.bins.engine, side.bins.precision) for side in (champion, challenger)]
-        if served[0] == served[1]:
-            return Beside()
-        tested = (
-            champion.score is not None and challenger.score is not None and champion.score.data == challenger.score.data
-        )
+        old, new = champion.bins, challenger.bins
+        if (old.encoder, old.engine, old.precision) == (new.encoder, new.engine, new.precision):
+            return NOTHING
+        tested = None not in (champion.score, challenger.score) and champion.score.data == challenger.score.data
 
         def measure() -> Beside:
             encoder = fetch_encoder(self.registry, load_champions(self.registry, Bins)[result.name])[0]
-            sides = (encoder, champion.bins), (result.encoder.load(), challenger.bins)
-            data = result.data if tested else None
-            return measured_beside(self.config, *sides, data, settings.read().home, progress)
+            sides = (encoder, old), (result.encoder.load(), new)
+            return beside(self.config, sides, result.data if tested else None, settings.read().home, progress)
 
         return where_it_runs(measure)
 

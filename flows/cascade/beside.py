@@ -1,7 +1,4 @@
-"""Measures the classifiers of two cascades beside each other, from the large ones on: seconds of launches in turns.
-
-Bags and exits are timed with none of them: an exit's seconds are those of its trunk. Knows no Prefect and no registry.
-"""
+"""Measures the classifiers of two cascades beside each other, from the large ones on. Bags and exits go with their trunk."""
 
 from __future__ import annotations
 
@@ -10,48 +7,39 @@ from functools import partial
 
 import numpy as np
 
-from pliant.cascade.artifact import CLASSIFIER, Cascade, Level, LevelProfile
-from pliant.cascade.runtime import CascadeRuntime, Execution, Payload
+from pliant.cascade.artifact import CLASSIFIER, Cascade, Level
+from pliant.cascade.runtime import CascadeRuntime, Execution
 from pliant.device import threads
 from pliant.errors import DeviceError
-from pliant.flows.beside import Beside, Pace
+from pliant.flows.beside import Beside
 from pliant.flows.cascade.config import CascadeFlowConfig
-from pliant.profiling.interleaved import ROUNDS, Pair, Rounds, interleave
+from pliant.profiling.interleaved import interleave
 from pliant.progress import Progress
 
 Side = tuple[Cascade, Mapping[str, Level]]
-"""The plan and its levels by digest."""
+"""The plan, and its levels by digest."""
 BATCH = 8
 
 
-def beside(
-    config: CascadeFlowConfig,
-    champion: Side,
-    challenger: Side,
-    lengths: Sequence[int],
-    progress: Progress,
-    rounds: Rounds = ROUNDS,
-) -> Beside:
-    """Return the pace; `lengths`: of texts in tokens. Raises what a runtime raises that cannot be opened or run."""
-    (old, _), (new, _) = champion, challenger
+def beside(config: CascadeFlowConfig, sides: tuple[Side, Side], lengths: Sequence[int], progress: Progress) -> Beside:
+    """Return the ratio; `sides`: champion and challenger; `lengths`: of texts in tokens. Raises what a runtime raises."""
+    (old, _), (new, _) = sides
     if old.device != new.device:
         raise DeviceError(f"its profile is of {old.device}, this device is {new.device}")
+    classifiers = [[level for level in reversed(each.levels) if level.kind == CLASSIFIER] for each in (old, new)]
+    common = list(zip(*classifiers, strict=False))
     middle, long = (max(1, int(n)) for n in np.quantile(lengths, [0.5, 0.9]))
-    pairs, points = list[Pair](), list[tuple[float, float]]()
+    launches = [
+        (place, min(length, *(level.latency.settings[-1] for level in pair)), batch)
+        for place, pair in enumerate(common)
+        for length, batch in ((middle, 1), (long, 1), (middle, BATCH))
+    ]
+    calls, seconds = [], []
     with threads(config.threads):
-        for levels in zip(_classifiers(champion), _classifiers(challenger), strict=False):
-            runtimes = [
-                CascadeRuntime({0: artifacts[level.classifier]}, config.device, Execution(cascade.precision))
-                for level, (cascade, artifacts) in zip(levels, (champion, challenger), strict=True)
-            ]
-            most = min(level.latency.settings[-1] for level in levels)
-            for length, batch in ((min(middle, most), 1), (min(long, most), 1), (min(middle, most), BATCH)):
-                text: Payload = np.ones(length, np.int32), np.zeros(length, np.int8)
-                before, now = (partial(runtime.run, 0, [text] * batch) for runtime in runtimes)
-                pairs.append((before, now))
-                points.append((levels[0].latency.between(length, batch), levels[1].latency.between(length, batch)))
-        return Beside(Pace(interleave(pairs, config.device, rounds, progress), tuple(points)))
-
-
-def _classifiers(side: Side) -> list[LevelProfile]:
-    return [level for level in reversed(side[0].levels) if level.kind == CLASSIFIER]
+        for (cascade, artifacts), levels in zip(sides, zip(*common, strict=True), strict=True):
+            parts = {place: artifacts[level.classifier] for place, level in enumerate(levels)}
+            runtime = CascadeRuntime(parts, config.device, Execution(cascade.precision))
+            texts = {n: (np.ones(n, np.int32), np.zeros(n, np.int8)) for _, n, _ in launches}
+            calls.append([partial(runtime.run, place, [texts[length]] * batch) for place, length, batch in launches])
+            seconds.append([levels[place].latency.between(length, batch) for place, length, batch in launches])
+        return Beside(interleave(*calls, config.device, progress), tuple(zip(*seconds, strict=True)))

@@ -13,9 +13,9 @@ from pliant.cascade.evaluate import with_test_accuracy
 from pliant.errors import PliantError
 from pliant.flows import settings
 from pliant.flows.arithmetic import half_of
-from pliant.flows.beside import Beside, where_it_runs
+from pliant.flows.beside import NOTHING, Beside, where_it_runs
 from pliant.flows.cascade import feedback, publish
-from pliant.flows.cascade.beside import beside as measured_beside
+from pliant.flows.cascade.beside import beside
 from pliant.flows.cascade.champions import fetch_levels, outputs_on_test, store_levels
 from pliant.flows.cascade.config import CascadeFlowConfig, TaskConfig
 from pliant.flows.cascade.gate import EvaluatedCascade, judge
@@ -114,19 +114,15 @@ class CascadePipeline(Pipeline[CascadeFlowConfig, TaskData, TaskResults, Evaluat
     def beside(
         self, result: TaskResults, champion: EvaluatedCascade, challenger: EvaluatedCascade, progress: Progress
     ) -> Beside:
-        sides = [
-            (side.cascade.precision, [level.classifier for level in side.cascade.levels])
-            for side in (champion, challenger)
-        ]
-        if sides[0] == sides[1]:
-            return Beside()
+        old, new = champion.cascade, challenger.cascade
+        digests = ([level.classifier for level in each.levels] for each in (old, new))
+        if old.precision == new.precision and next(digests) == next(digests):
+            return NOTHING
 
         def measure() -> Beside:
-            served = load_champions(self.registry, Cascade)[result.name]
-            levels = fetch_levels(self.registry, served), {each.digest: each.load() for each in result.levels.values()}
-            lengths = result.test.load().levels[-1].length.tolist()
-            pair = zip((champion.cascade, challenger.cascade), levels, strict=True)
-            return measured_beside(self.config, *pair, lengths, progress)
+            levels = fetch_levels(self.registry, load_champions(self.registry, Cascade)[result.name])
+            sides = (old, levels), (new, {each.digest: each.load() for each in result.levels.values()})
+            return beside(self.config, sides, result.test.load().levels[-1].length.tolist(), progress)
 
         return where_it_runs(measure)
 

@@ -1,7 +1,4 @@
-"""Measures two bundles of a backbone and its tasks beside each other: seconds of batches in turns, answers to test pictures.
-
-Knows no Prefect and no registry.
-"""
+"""Measures two bundles of a backbone and its tasks beside each other: batches in turns, answers to test pictures."""
 
 from __future__ import annotations
 
@@ -12,10 +9,10 @@ import numpy as np
 
 from pliant.device import threads
 from pliant.errors import DeviceError
-from pliant.flows.beside import ROWS, Answers, Beside, Pace
+from pliant.flows.beside import ROWS, Answers, Beside
 from pliant.flows.tokens.config import TokensFlowConfig
 from pliant.flows.tokens.stages import Bundle
-from pliant.profiling.interleaved import ROUNDS, Pair, Rounds, interleave
+from pliant.profiling.interleaved import interleave
 from pliant.profiling.tokens.accuracy import right
 from pliant.progress import Progress, share
 from pliant.tokens.runtime import Execution, Payload, TokensRuntime
@@ -25,56 +22,33 @@ BATCHES = (1, 8)
 
 
 def beside(
-    config: TokensFlowConfig,
-    champion: Bundle,
-    challenger: Bundle,
-    tested: Sequence[ImageData],
-    progress: Progress,
-    rounds: Rounds = ROUNDS,
+    config: TokensFlowConfig, sides: tuple[Bundle, Bundle], tested: Sequence[ImageData], progress: Progress
 ) -> Beside:
-    """Return the pace at gamma 0, or the setting nearest to it, and the answers to the pictures that both may be tested on.
+    """Return the ratio at gamma 0, or the setting nearest to it, and the answers to the pictures that both may be tested on.
 
-    Raises what a runtime raises that cannot be opened or run.
+    `sides`: champion and challenger. Raises what a runtime raises that cannot be opened or run.
     """
-    sides = champion, challenger
     old, new = (side.profile for side in sides)
     if old.device != new.device:
         raise DeviceError(f"its profile is of {old.device}, this device is {new.device}")
     setting = min(
         set(old.latency.settings) & set(new.latency.settings) - old.points.keys() - new.points.keys(), key=abs
     )
-    names = [
-        name for name in (task.name for task in champion.tasks) if name in {task.name for task in challenger.tasks}
-    ]
+    (name, *_) = (task.name for task in sides[0].tasks if task.name in {other.name for other in sides[1].tasks})
+    calls, rights, answers = [], [], dict[str, Answers]()
     with threads(config.threads):
-        runtimes = [
-            TokensRuntime(
-                *(side.backbone, side.profile.backbone, side.tasks, config.device),
-                *(Execution(precision=side.profile.precision), {}, {setting}),
-            )
-            for side in sides
-        ]
-        rng, pairs = np.random.default_rng(0), list[Pair]()
-        for batch in BATCHES:
-            payloads = [
-                [
-                    Payload(names[n % len(names)], rng.integers(0, 256, (*[side.backbone.image_size] * 2, 3), np.uint8))
-                    for n in range(batch)
-                ]
-                for side in sides
-            ]
-            before, now = (partial(each.run, setting, of) for each, of in zip(runtimes, payloads, strict=True))
-            pairs.append((before, now))
-        points = tuple((old.latency.at(setting, batch), new.latency.at(setting, batch)) for batch in BATCHES)
-        pace = Pace(interleave(pairs, config.device, rounds, share(progress, 0, 50)), points)
-        answers = {}
+        for side in sides:
+            served = side.backbone, side.profile.backbone, side.tasks, config.device
+            runtime = TokensRuntime(*served, Execution(precision=side.profile.precision), {}, {setting})
+            size = side.backbone.image_size
+            picture = Payload(name, np.random.default_rng(0).integers(0, 256, (size, size, 3), np.uint8))
+            calls.append([partial(runtime.run, setting, [picture] * batch) for batch in BATCHES])
+            rights.append(partial(right, runtime, gamma=setting, size=size))
+        ratio = interleave(*calls, config.device, share(progress, 0, 50))
         for data in tested:
-            classes = [next(task.classes for task in side.tasks if task.name == data.name) for side in sides]
-            if classes[0] == classes[1] == data.classes:
-                rows = data.split.test[: min(ROWS, config.measured or ROWS)]
-                both = [
-                    right(runtime, data.name, data, rows, setting, side.backbone.image_size)
-                    for runtime, side in zip(runtimes, sides, strict=True)
-                ]
+            rows = data.split.test[: min(ROWS, config.measured or ROWS)]
+            if all(task.classes == data.classes for side in sides for task in side.tasks if task.name == data.name):
+                both = (answer(data.name, data, rows) for answer in rights)
                 answers[data.name] = Answers(*both, data.labels[rows], data.classes)
-    return Beside(pace, answers)
+    points = tuple((old.latency.at(setting, batch), new.latency.at(setting, batch)) for batch in BATCHES)
+    return Beside(ratio, points, answers)

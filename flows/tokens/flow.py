@@ -12,7 +12,7 @@ from pliant.flows.beside import Beside, where_it_runs
 from pliant.flows.pipeline import Compared, Pipeline, Shown, Verdicts
 from pliant.flows.release import Publication
 from pliant.flows.tokens import publish
-from pliant.flows.tokens.beside import beside as measured_beside
+from pliant.flows.tokens.beside import beside
 from pliant.flows.tokens.champions import comparable, load_champion, task_digest, to_measure
 from pliant.flows.tokens.config import TokensFlowConfig
 from pliant.flows.tokens.gate import judge
@@ -70,7 +70,7 @@ class TokensPipeline(Pipeline[TokensFlowConfig, TokensData, TokensResults, Bundl
             tasks = {task.name: task.data for task in champion.tasks}
             tested = [data for data in result.data.tasks if tasks.get(data.name) == data.fingerprint]
             anew = [data for _, data in to_measure(champion, result.data.tasks)]
-            return measured_beside(self.config, champion, challenger, [*tested, *anew], progress)
+            return beside(self.config, (champion, challenger), [*tested, *anew], progress)
 
         return where_it_runs(measure)
 

@@ -8,7 +8,7 @@ from scipy.special import ndtri
 from scipy.stats import multinomial
 
 from pliant.errors import RegistryError
-from pliant.flows.beside import FLOOR, Answers, Beside, Pace, tango, where_it_runs
+from pliant.flows.beside import FLOOR, Answers, Beside, tango, where_it_runs
 from pliant.profiling.interleaved import Ratio
 
 
@@ -19,7 +19,8 @@ def test_a_loss_of_just_the_floor_is_taken_for_more_no_oftener_than_the_level_sa
     lost, gained = np.mgrid[: rows + 1, : rows + 1]
     possible = lost + gained <= rows
     counts = [(int(b), int(c)) for b, c in zip(lost[possible], gained[possible], strict=True)]
-    refused = np.array([tango(b, c, rows, FLOOR) > ndtri(1 - level) for b, c in counts])
+    sides = (answers(b, c, rows) for b, c in counts)
+    refused = [tango(a.champion_R[:rows], a.challenger_R[:rows], FLOOR) > ndtri(1 - level) for a in sides]
     for other in (0.0, 0.02, 0.1, 0.4):
         drawn = multinomial(rows, [other + FLOOR, other, 1 - FLOOR - 2 * other])
         chance = sum(drawn.pmf([b, c, rows - b - c]) for (b, c), no in zip(counts, refused, strict=True) if no)
@@ -35,7 +36,7 @@ def answers(lost: int, gained: int, rows: int, classes: tuple[str, ...] = ("a", 
 def test_a_class_that_falls_is_named_however_well_the_others_do():
     fallen = answers(49, 0, 80, ("refund", "other"))
     assert fallen.fallen() == "class 'refund': right in 31 of 80, the champion in 80"
-    assert Beside(None, {"one": fallen, "two": answers(0, 0, 80)}).fallen().startswith("one: class 'refund'")
+    assert Beside(answers={"one": fallen, "two": answers(0, 0, 80)}).fallen().startswith("one: class 'refund'")
     assert answers(6, 2, 80).fallen() == answers(2, 0, 5).fallen() == ""
 
 
@@ -55,9 +56,9 @@ def test_within_chance_a_loss_passes_where_the_rows_rule_out_a_large_one(lost, g
 
 def test_the_champions_profile_is_corrected_to_the_challengers_hour():
     slow = ((1.0, 3.0), (2.0, 6.0))  # the challenger's hour was three times as slow
-    assert Pace(Ratio(1.5, 1.4, 1.6), slow).correction(0.01) == pytest.approx(2.0)
-    assert Pace(Ratio(1.05, 1.0, 1.1), slow).correction(0.01) == pytest.approx(3.0), "no difference is shown"
-    assert not Pace(None, why="gone").alike(10.0)
+    assert Beside(Ratio(1.5, 1.4, 1.6), slow).correction(0.01) == pytest.approx(2.0)
+    assert Beside(Ratio(1.05, 1.0, 1.1), slow).correction(0.01) == pytest.approx(3.0), "no difference is shown"
+    assert not Beside(why="gone").alike(10.0)
 
 
 def test_a_champion_that_cannot_be_run_is_said_to_be_so():

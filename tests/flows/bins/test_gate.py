@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pliant.bins.artifact import Shape
-from pliant.flows.beside import Answers, Beside, Pace
+from pliant.flows.beside import Answers, Beside
 from pliant.flows.bins.champions import Score
 from pliant.flows.bins.config import GateConfig
 from pliant.flows.bins.gate import Candidate, judge
@@ -37,15 +37,19 @@ def test_a_champions_shape_that_was_not_measured_again_keeps_its_share_of_the_dy
 @pytest.mark.parametrize(
     ("now", "passes", "words"),
     [
-        (Pace(Ratio(1.0, 0.93, 1.04), POINTS), True, "takes 0.93 to 1.04 times the champion's seconds, no difference"),
-        (Pace(Ratio(1.2, 1.15, 1.25), POINTS), False, "takes 1.15 to 1.25 times the champion's seconds"),
-        (Pace(Ratio(0.8, 0.7, 0.9), POINTS), True, "takes 0.70 to 0.90 times the champion's seconds"),
-        (Pace(None, why="its files are gone"), False, "cannot be run here (its files are gone)"),
+        (
+            Beside(Ratio(1.0, 0.93, 1.04), POINTS),
+            True,
+            "takes 0.93 to 1.04 times the champion's seconds, no difference",
+        ),
+        (Beside(Ratio(1.2, 1.15, 1.25), POINTS), False, "takes 1.15 to 1.25 times the champion's seconds"),
+        (Beside(Ratio(0.8, 0.7, 0.9), POINTS), True, "takes 0.70 to 0.90 times the champion's seconds"),
+        (Beside(why="its files are gone"), False, "cannot be run here (its files are gone)"),
     ],
 )
 def test_an_encoder_profiled_at_a_slower_hour_is_judged_by_what_both_take_now(now, passes, words, engine):
     """The champion was profiled on a machine with nothing else to do, the challenger beside other work."""
-    verdict = judge(candidate(1.0), candidate(1.6, encoder="new", engine=engine), ONCE, SHORT, beside=Beside(now))
+    verdict = judge(candidate(1.0), candidate(1.6, encoder="new", engine=engine), ONCE, SHORT, beside=now)
     assert verdict.passed is passes
     assert words in verdict.reason
 
@@ -72,7 +76,7 @@ def test_a_less_accurate_encoder_is_refused_where_both_were_tested_on_the_same_t
     right_R = np.arange(400) < 300
     for worse, passed in ((270, False), (296, True)):
         answers = Answers(right_R, np.arange(400) < worse, np.arange(400) % 2, ("a", "b"))
-        verdict = judge(candidate(score=good), candidate(score=bad), ONCE, SHORT, beside=Beside(None, {"d": answers}))
+        verdict = judge(candidate(score=good), candidate(score=bad), ONCE, SHORT, beside=Beside(answers={"d": answers}))
         assert verdict.passed is passed, verdict.reason
 
 
