@@ -48,12 +48,16 @@ class Answers:
             return interval
         return f"{interval}, too few to rule out {FLOOR:.0%}" if lost > tolerance and high > FLOOR + tolerance else ""
 
-    def fallen(self) -> str:
-        """Return the classes of which the challenger is worse by more than the floor, beyond chance for all together."""
+    def fallen(self, tolerance: float) -> str:
+        """Return the classes of which the challenger is worse by more than the floor, beyond chance for all together.
+
+        A tolerance above the floor takes its place.
+        """
+        margin = min(max(FLOOR, tolerance), 1.0)
         beyond, reasons = ndtri(1 - LEVEL / max(len(self.classes), 1)), []
         for number, name in enumerate(self.classes):
             old_R, new_R = (right_R[self.class_R == number] for right_R in (self.champion_R, self.challenger_R))
-            if len(old_R) and tango(old_R, new_R, FLOOR) > beyond:
+            if len(old_R) and tango(old_R, new_R, margin) > beyond:
                 right = f"right in {new_R.sum()} of {len(new_R)}, the champion in {old_R.sum()}"
                 reasons.append(f"class {name!r}: {right}")
         return "; ".join(reasons)
@@ -108,9 +112,11 @@ class Beside:
         good, interval = new >= old - tolerance if worse is None else not worse, f" ({worse})" if worse else ""
         return rejection(good, f"{whose} accuracy is {new:.4f}", f"{old:.4f}{interval}")
 
-    def fallen(self) -> str:
+    def fallen(self, tolerance: float) -> str:
         """Return the classes that lose more than the floor, each with its figures."""
-        return "; ".join(f"{name}: {fallen}" for name, each in self.answers.items() if (fallen := each.fallen()))
+        return "; ".join(
+            f"{name}: {fallen}" for name, each in self.answers.items() if (fallen := each.fallen(tolerance))
+        )
 
 
 NOTHING = Beside()

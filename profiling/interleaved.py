@@ -33,19 +33,18 @@ class Ratio:
 
 
 def interleave(
-    champion: Sequence[Call],
-    challenger: Sequence[Call],
+    sides: Sequence[Sequence[Call]],
     device: str,
     progress: Progress = silent,
     budget: float = BUDGET,
     clock: Callable[[], float] | None = None,
 ) -> Ratio:
-    """Return the ratio by the calls of both sides, one a point."""
+    """Return the ratio by the calls of both sides, champion and challenger, one a point."""
     rounds: list[list[list[float]]] = []
     now = clock or (time.process_time if device == "cpu" else time.perf_counter)
     begun = now()
     while len(rounds) < WARMUP + LEAST or (len(rounds) < WARMUP + MOST and now() - begun < budget):
-        pairs = zip(champion, challenger, strict=True)
+        pairs = zip(*sides, strict=True)
         rounds.append([[_seconds(call, now) for call in (old, new, new, old)] for old, new in pairs])
         progress(len(rounds), WARMUP + MOST)
     seconds_NPC = np.array(rounds[WARMUP:])  # N rounds, P points, C calls

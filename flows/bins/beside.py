@@ -55,14 +55,14 @@ def beside(
         + [bins.dynamic.between(*launch) for _, *launch in launches[len(static) :]]
         for _, bins in sides
     ]
-    ratio = interleave(*calls, config.device, share(progress, 0, 50), budget)
+    ratio = interleave(calls, config.device, share(progress, 0, 50), budget)
     answers = {}
     if data is not None and data.classes and all(encoder.classes == data.classes for encoder, _ in sides):
         rows = data.split.test[:ROWS]
         texts_R, label_R = data.texts(rows), data.labels[rows].astype(np.int64)
-        right = [
+        old_R, new_R = (
             outputs(encoder, texts_R, config.device, config.threads, precision=bins.precision).argmax(1) == label_R
             for encoder, bins in sides
-        ]
-        answers[data.name] = Answers(*right, label_R, data.classes)
+        )
+        answers[data.name] = Answers(old_R, new_R, label_R, data.classes)
     return Beside(ratio, tuple(zip(*seconds, strict=True)), answers)

@@ -73,7 +73,8 @@ class BinsPipeline(Pipeline[BinsFlowConfig, Stream, StreamResults, Candidate]):
         old, new = champion.bins, challenger.bins
         if (old.encoder, old.engine, old.precision) == (new.encoder, new.engine, new.precision):
             return NOTHING
-        tested = None not in (champion.score, challenger.score) and champion.score.data == challenger.score.data
+        scores = champion.score, challenger.score
+        tested = scores[0] is not None and scores[1] is not None and scores[0].data == scores[1].data
 
         def measure() -> Beside:
             encoder = fetch_encoder(self.registry, load_champions(self.registry, Bins)[result.name])[0]

@@ -127,7 +127,7 @@ def _rejection(new: Side, old: Side, tolerance: float, beside: Beside) -> str:
     answers = f"it answers {new.attainment:.2%} within the SLO"
     fewer = rejection(new.attainment >= old.attainment - tolerance, answers, f"{old.attainment:.2%}")
     slower = rejection(new.seconds <= old.seconds * (1 + tolerance), f"a request takes {_ms(new)}", _ms(old))
-    return less_accurate or beside.fallen() or fewer or slower
+    return less_accurate or beside.fallen(tolerance) or fewer or slower
 
 
 def _ms(side: Side) -> str:

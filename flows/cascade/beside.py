@@ -13,6 +13,7 @@ from pliant.device import threads
 from pliant.errors import DeviceError
 from pliant.flows.beside import Beside
 from pliant.flows.cascade.config import CascadeFlowConfig
+from pliant.models.artifact import Classifier
 from pliant.profiling.interleaved import interleave
 from pliant.progress import Progress
 
@@ -37,9 +38,10 @@ def beside(config: CascadeFlowConfig, sides: tuple[Side, Side], lengths: Sequenc
     calls, seconds = [], []
     with threads(config.threads):
         for (cascade, artifacts), levels in zip(sides, zip(*common, strict=True), strict=True):
-            parts = {place: artifacts[level.classifier] for place, level in enumerate(levels)}
+            loaded = ((place, artifacts[level.classifier]) for place, level in enumerate(levels))
+            parts = {place: part for place, part in loaded if isinstance(part, Classifier)}
             runtime = CascadeRuntime(parts, config.device, Execution(cascade.precision))
             texts = {n: (np.ones(n, np.int32), np.zeros(n, np.int8)) for _, n, _ in launches}
             calls.append([partial(runtime.run, place, [texts[length]] * batch) for place, length, batch in launches])
             seconds.append([levels[place].latency.between(length, batch) for place, length, batch in launches])
-        return Beside(interleave(*calls, config.device, progress), tuple(zip(*seconds, strict=True)))
+        return Beside(interleave(calls, config.device, progress), tuple(zip(*seconds, strict=True)))

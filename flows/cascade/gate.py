@@ -86,8 +86,8 @@ def judge(
         both = Beside(answers={challenger.cascade.task: _answers(champion, challenger)})
         good = _lapsed(champion, config.confidence)
         # Right beyond its target by chance, a champion with a false promise would stay for ever: chance alone excuses then.
-        worse = (
-            both.less_accurate("its", new.accuracy, old.accuracy, 0.0 if good else config.tolerance) or both.fallen()
+        worse = both.less_accurate("its", new.accuracy, old.accuracy, 0.0 if good else config.tolerance) or both.fallen(
+            config.tolerance
         )
         if not good:
             earns = f"it earns {new.utility:.1f}"
@@ -172,14 +172,14 @@ def _less_accurate(new: Side, old: Side, config: GateConfig) -> str:
 
 def _answers(champion: EvaluatedCascade, challenger: EvaluatedCascade) -> Answers:
     """Return which test texts each default is right on."""
-    test = _test(challenger)
-    right = [
+    old_R, new_R = (
         evaluate(
-            side.cascade.candidates[0], EvaluationData(_test(side), side.cascade.levels, side.cascade.tolerance)
+            each.cascade.candidates[0], EvaluationData(_test(each), each.cascade.levels, each.cascade.tolerance)
         ).correct_R
-        for side in (champion, challenger)
-    ]
-    return Answers(*right, np.nan_to_num(test.labels, nan=-1).astype(np.int64), test.classes)
+        for each in (champion, challenger)
+    )
+    test = _test(challenger)
+    return Answers(old_R, new_R, np.nan_to_num(test.labels, nan=-1).astype(np.int64), test.classes)
 
 
 def _judged_alike(challenger: EvaluatedCascade, champion: EvaluatedCascade) -> EvaluatedCascade:

@@ -44,11 +44,11 @@ def beside(
             picture = Payload(name, np.random.default_rng(0).integers(0, 256, (size, size, 3), np.uint8))
             calls.append([partial(runtime.run, setting, [picture] * batch) for batch in BATCHES])
             rights.append(partial(right, runtime, gamma=setting, size=size))
-        ratio = interleave(*calls, config.device, share(progress, 0, 50))
+        ratio = interleave(calls, config.device, share(progress, 0, 50))
         for data in tested:
             rows = data.split.test[: min(ROWS, config.measured or ROWS)]
             if all(task.classes == data.classes for side in sides for task in side.tasks if task.name == data.name):
-                both = (answer(data.name, data, rows) for answer in rights)
-                answers[data.name] = Answers(*both, data.labels[rows], data.classes)
+                old_R, new_R = (answer(data.name, data, rows) for answer in rights)
+                answers[data.name] = Answers(old_R, new_R, data.labels[rows], data.classes)
     points = tuple((old.latency.at(setting, batch), new.latency.at(setting, batch)) for batch in BATCHES)
     return Beside(ratio, points, answers)

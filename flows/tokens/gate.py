@@ -67,7 +67,9 @@ def judge(
         return judged("", FIRST, new)
     old = Side(_replays(champion, loads))
     earned, before = f"it earns {new.utility:.1f}", f"{old.utility:.1f}"
-    worse = beside.fallen() or rejection(new.utility >= old.utility * (1 - config.tolerance), earned, before)
+    worse = beside.fallen(config.tolerance) or rejection(
+        new.utility >= old.utility * (1 - config.tolerance), earned, before
+    )
     now = beside.describe(config.tolerance)
     return judged(worse and worse + now, f"{earned}, no worse than the champion's {before}{now}", new, old)
 

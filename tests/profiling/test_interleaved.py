@@ -21,8 +21,8 @@ def measured(factor: float, seed: int, budget: float = 5.0):
 
         return run
 
-    sides = ([call(by * seconds) for seconds in (0.001, 0.01)] for by in (1.0, factor))
-    return interleave(*sides, "cpu", budget=budget, clock=lambda: now[0])
+    sides = [[call(by * seconds) for seconds in (0.001, 0.01)] for by in (1.0, factor)]
+    return interleave(sides, "cpu", budget=budget, clock=lambda: now[0])
 
 
 @pytest.mark.parametrize(("factor", "most", "least"), [(1.0, RUNS // 20, 0), (1.2, RUNS, RUNS)])

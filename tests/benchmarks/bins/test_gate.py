@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pliant.benchmarks.watch import gate
+from pliant.benchmarks.bins import gate
 from pliant.flows.beside import Beside
 from pliant.profiling.interleaved import Ratio
 from tests.fixtures.bins.tiny import some_bins
