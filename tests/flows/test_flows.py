@@ -76,7 +76,9 @@ def test_what_was_trained_anew_is_measured_beside_the_champion(world, run):
             "foundation": {**was["foundation"], "images": 64},
         },
         "bins": lambda was: {"embedded": {**was["embedded"], "classifier": {"epochs": 3, "max_length": 32}}},
-        "cascade": lambda was: {"levels": [{**each, "classifier": {"epochs": 3}} for each in was["levels"]]},
+        "cascade": lambda was: {
+            "levels": [{**each, "classifier": {**each["classifier"], "epochs": 3}} for each in was["levels"]]
+        },
     }
     if world.system in longer:
         run.unchanged()
