@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Generic, ParamSpec, Protocol, TypeVar, cast
 
@@ -23,6 +24,7 @@ from prefect.states import Completed
 from pliant import systems
 from pliant.errors import RefusedError, RegistryError
 from pliant.flows import configuration, gate, retention, settings
+from pliant.flows.beside import Beside
 from pliant.flows.config import check_device
 from pliant.flows.configuration import Configuration
 from pliant.flows.gate import Judged
@@ -60,7 +62,9 @@ Verdicts = Mapping[str, Judged[Any]]
 Compared = tuple[str, str, LinearComparison]
 """A model's name, the address of its data, and how it does beside a linear model."""
 Judge = Callable[..., Judged[Any]]
-"""Takes champion and challenger, the settings of the gate and of the reference load, and a callback of progress."""
+"""Takes champion and challenger, the settings of the gate and of the reference load, a callback of progress, and `beside`
+where the pipeline gives one.
+"""
 Shown = tuple[list[dict[str, Any]], str, str]
 """A table's rows, its key and its description."""
 
@@ -108,6 +112,11 @@ class Pipeline(ABC, Generic[C, U, R, S]):
     @property
     def registry(self) -> MlflowRegistry:
         return open_registry(settings.read(), self.system)
+
+    def beside(self, result: R, champion: S, challenger: S, progress: Progress) -> Beside | None:
+        """Return what is measured of both sides beside each other, now; None where the gate takes nothing of that."""
+        del result, champion, challenger, progress
+        return None
 
     def tables(self, results: Sequence[R]) -> list[Shown]:
         """Return what Prefect's UI shows of the results."""
@@ -214,12 +223,16 @@ class Pipeline(ABC, Generic[C, U, R, S]):
     def verdicts(self, results: Sequence[R], below: Sequence[str]) -> dict[str, Judged[Any]]:
         """Judge every result, in a task of its own; `below`: for each, why it is rejected anyway."""
 
-        def judged(name: str, champion: S | None, challenger: S, reason: str) -> Judged[Any]:
+        def judged(result: R, champion: S | None, challenger: S, reason: str) -> Judged[Any]:
+            name = result.name
+
             @limited_task("gate")
             def gated() -> Judged[Any]:
                 config: Any = self.config
                 with bar(f"{name}: gate" if name else "gate") as progress:
-                    verdict = type(self).judge(champion, challenger, config.gate, config.reference, progress)
+                    now = None if champion is None else self.beside(result, champion, challenger, progress)
+                    judge = partial(type(self).judge, champion, challenger, config.gate, config.reference, progress)
+                    verdict = judge() if now is None else judge(beside=now)
                     progress(1, 1)
                 new, old = (type(self).device_of(side) for side in (challenger, champion or challenger))
                 return gate.overruled(verdict, reason or gate.other_device(new, old, config.other_device))
@@ -227,7 +240,7 @@ class Pipeline(ABC, Generic[C, U, R, S]):
             return gated()
 
         return {
-            result.name: judged(result.name, *sides, reason)
+            result.name: judged(result, *sides, reason)
             for result, sides, reason in zip(results, self.sides(results), below, strict=True)
         }
 

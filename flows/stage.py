@@ -21,6 +21,7 @@ from pydantic import TypeAdapter
 
 from pliant.errors import RegistryError
 from pliant.flows.closure import LIBRARIES, Entry, closure, libraries
+from pliant.flows.progress import say
 from pliant.flows.progress import stage as progress_of
 from pliant.flows.release import commit
 from pliant.profiling.machine import arithmetic
@@ -130,10 +131,12 @@ class Stage(Generic[A]):
             "timed": self.timed,
             "precision": str(notes.get("precision") or notes.get("arithmetic", "")).partition(":")[0],  # by measuring
         }
-        store.keep(key, artifact, {**notes, PROVENANCE: json.loads(json.dumps(provenance, default=str))})
-        result = self.kept(store, key)
+        kept = {**notes, PROVENANCE: json.loads(json.dumps(provenance, default=str))}
+        digest, result = store.keep(key, artifact, kept), self.kept(store, key)
         if result is None:
             raise RegistryError(f"{store.path(key)} holds something that no stage has kept: remove that folder")
+        if result.digest != digest:
+            say(f"{key} was made twice at once, and not alike: {result.digest} stays, {digest} is dropped.")
         return result
 
     def result(self, store: FolderStore, *args: Any) -> StageResult[A]:

@@ -71,6 +71,10 @@ class LatencyTable:
         share = (setting - low) / (high - low)
         return (1 - share) * self.at(low, batch) + share * self.at(high, batch)
 
+    def scaled(self, by: float) -> LatencyTable:
+        """Return the table of `by` times the seconds."""
+        return replace(self, seconds=tuple(tuple(by * each for each in row) for row in self.seconds))
+
     def only(self, settings: Sequence[int]) -> LatencyTable:
         """Return the table of these settings alone. Raises `InputError` for an unknown one."""
         chosen = tuple(sorted(settings))

@@ -90,7 +90,7 @@ def save(artifact: Artifact, folder: Path) -> str:
     where the disk refuses (nothing half-written stays behind), `ArtifactError` for values that could not be read again.
     """
     files = encode(artifact)
-    expected = _hash(files[DIGESTS])
+    expected = digest_of(files)
     try:
         _verified(folder, expected)
     except (ArtifactError, RegistryError):
@@ -111,6 +111,11 @@ def load(cls: type[T], folder: Path, digest: str | None = None) -> T:
 def digest(folder: Path) -> str:
     """Return the digest of the artifact in `folder`, which identifies it everywhere. Does not verify the files."""
     return _digested(folder, DIGESTS, "a list of digests")[1]
+
+
+def digest_of(files: Mapping[str, bytes]) -> str:
+    """Return the digest of what `encode` has given."""
+    return _hash(files[DIGESTS])
 
 
 def kind(folder: Path) -> str:

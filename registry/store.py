@@ -51,10 +51,14 @@ class FolderStore:
         """Write the artifact, replacing a former one, and return its digest."""
         return codec.save(artifact, self.path(key))
 
-    def keep(self, key: str, artifact: Artifact, notes: Mapping[str, Any]) -> None:
-        """Write the artifact and its notes, plain values, in one step; nothing where `key` is kept already."""
+    def keep(self, key: str, artifact: Artifact, notes: Mapping[str, Any]) -> str:
+        """Write the artifact and its notes, plain values, in one step; nothing where `key` is kept already.
+
+        Return the artifact's digest, which is another than that of what is kept where it was not made alike.
+        """
         files = codec.encode(artifact) | {NOTES: json.dumps(notes).encode()}
         add_folder(self.path(key), files)
+        return codec.digest_of(files)
 
     def kept(self, key: str) -> tuple[str, dict[str, Any]] | None:
         """Return digest and notes of what is kept under `key`, which is in use then; None where nothing is."""

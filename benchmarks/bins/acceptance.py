@@ -46,14 +46,19 @@ TINY = Config(
 )
 
 
+def random_encoder(sizes: Mapping[str, int], longest: int, seed: int = 0) -> Encoder:
+    """Return a BERT of random weights."""
+    bert = {"model_type": "bert", "max_position_embeddings": longest, **sizes}
+    torch.manual_seed(seed)
+    values = weights(module(bert, "embedding"))
+    return Encoder("random", "embedding", (), "mean", True, json.dumps(bert), "", longest, "random", values)
+
+
 def measure(device: str, tiny: bool, add: Add) -> None:
     """Measure each engine of the device as a part of its own; one that cannot be used here says why."""
     config = TINY if tiny else FULL
     longest = config.lengths[-1]
-    bert = {"model_type": "bert", "max_position_embeddings": longest, **config.sizes}
-    torch.manual_seed(0)
-    values = weights(module(bert, "embedding"))
-    encoder = Encoder("random", "embedding", (), "mean", True, json.dumps(bert), "", longest, "random", values)
+    encoder = random_encoder(config.sizes, longest)
     # Most requests are short: log-normal around an eighth of the longest.
     drawn = np.random.default_rng(0).lognormal(np.log(longest / 8), 0.8, REQUESTS)
     requests = np.clip(drawn, 2, longest).astype(np.int64)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pliant.bins.artifact import Bins
 from pliant.bins.runtimes.cache import cache_folder, verify
-from pliant.errors import ArtifactError, RegistryError
-from pliant.flows import gate, settings
+from pliant.errors import ArtifactError
+from pliant.flows import settings
 from pliant.flows.arithmetic import half_of
+from pliant.flows.beside import NOTHING, Beside, where_it_runs
 from pliant.flows.bins import plan, publish
+from pliant.flows.bins.beside import beside
 from pliant.flows.bins.champions import Score, fetch_encoder, fetch_score
 from pliant.flows.bins.config import BinsFlowConfig
 from pliant.flows.bins.gate import Candidate, judge
@@ -56,7 +56,7 @@ class BinsPipeline(Pipeline[BinsFlowConfig, Stream, StreamResults, Candidate]):
             latencies = run(LATENCIES, config, unit, encoder, home)
             bins = run(BINS, config, unit, encoder, lengths, latencies, home)
         repeats = str(unit.data.repeats) if unit.data and unit.data.repeats else None
-        return StreamResults(unit.name, encoder.noted(repeats=repeats), lengths, latencies, bins)
+        return StreamResults(unit.name, encoder.noted(repeats=repeats), lengths, latencies, bins, unit.data)
 
     def compared(self, unit: Stream, result: StreamResults) -> list[Compared]:
         return [(f"the encoder of {result.name}", unit.config.data, result.linear)] if result.linear else []
@@ -67,11 +67,21 @@ class BinsPipeline(Pipeline[BinsFlowConfig, Stream, StreamResults, Candidate]):
             champion, score = champions.get(result.name), result.noted("score")
             challenger = Candidate(result.bins.load(), Score(**score) if score else None)
             present = Candidate(champion.artifact, fetch_score(registry, champion)) if champion else None
-            if champion and present and present.bins.encoder != challenger.bins.encoder:
-                with suppress(ArtifactError, RegistryError):  # without its encoder the champion keeps its own seconds
-                    present = replace(present, sizes=gate.sizes(fetch_encoder(registry, champion)[0].config))
-                    challenger = replace(challenger, sizes=gate.sizes(result.encoder.load().config))
             yield present, challenger
+
+    def beside(self, result: StreamResults, champion: Candidate, challenger: Candidate, progress: Progress) -> Beside:
+        old, new = champion.bins, challenger.bins
+        if (old.encoder, old.engine, old.precision) == (new.encoder, new.engine, new.precision):
+            return NOTHING
+        scores = champion.score, challenger.score
+        tested = scores[0] is not None and scores[1] is not None and scores[0].data == scores[1].data
+
+        def measure() -> Beside:
+            encoder = fetch_encoder(self.registry, load_champions(self.registry, Bins)[result.name])[0]
+            sides = (encoder, old), (result.encoder.load(), new)
+            return beside(self.config, sides, result.data if tested else None, settings.read().home, progress)
+
+        return where_it_runs(measure)
 
     @classmethod
     def beneath(cls, values: Mapping[str, Any], home: Path) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """The promotion gate of one stream: may the challenger's bins, and its encoder, take the champion's place?
 
-They may if the encoder is no less accurate where both were tested on the same texts, and if in the simulator, on the same
-reference load of the lengths observed last, no fewer requests are answered within their SLO and their mean latency is no
-longer. Knows no Prefect and no registry.
+They may if the encoder is no less accurate where both were tested on the same texts, in no class of them either, and if in
+the simulator, on the same reference load of the lengths observed last, no fewer requests are answered within their SLO and
+their mean latency is no longer. Knows no Prefect and no registry.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pliant.bins.artifact import Bins
 from pliant.bins.knowledge import Config, knowledge_of
 from pliant.bins.scheduler import BinsScheduler
 from pliant.bins.simulated import JITTER, SimulatedBins, capacity, reference_load, typical
+from pliant.flows.beside import NOTHING, Beside
 from pliant.flows.bins.champions import Score
 from pliant.flows.bins.config import GateConfig
 from pliant.flows.gate import FIRST, Judged, judged, rejection
@@ -26,11 +27,10 @@ from pliant.workload import ReferenceConfig
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Bins, how their encoder did in its test, None where it had none, and its sizes (`flows.gate.sizes`)."""
+    """Bins, and how their encoder did in its test, None where it had none."""
 
     bins: Bins
     score: Score | None = None
-    sizes: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,22 +52,25 @@ def judge(
     config: GateConfig,
     reference: ReferenceConfig,
     progress: Progress = silent,
+    beside: Beside = NOTHING,
 ) -> Verdict:
     """Judge whether the challenger may take the champion's place.
 
     The load is that of the challenger's lengths and SLO, at rates set by the champion's devices where there are some.
+    `beside`: what was measured of both encoders now.
     """
     if champion is None:
         new = _replayed(challenger, challenger, challenger, config, reference)
         progress(1, 1)
         return judged("", FIRST, new)
-    champion = _measured_alike(champion, challenger)
+    champion = _measured_alike(champion, challenger, beside, config.tolerance)
     old = _replayed(champion, champion, challenger, config, reference)
     progress(1, 2)
     new = _replayed(challenger, champion, challenger, config, reference)
     progress(2, 2)
     good = f"a request takes {_ms(new)}, no worse than the champion's {_ms(old)}"
-    return judged(_rejection(new, old, config.tolerance), good, new, old)
+    now, worse = beside.describe(config.tolerance), _rejection(new, old, config.tolerance, beside)
+    return judged(worse and worse + now, good + now, new, old)
 
 
 def _replayed(
@@ -94,17 +97,20 @@ def _replayed(
     return Side(attainment, float(np.mean(seconds)), tuple(reports), candidate.score)
 
 
-def _measured_alike(champion: Candidate, challenger: Candidate) -> Candidate:
-    """Return the champion on the newer latencies, where both encoders, engines, precisions and classes of device are alike.
+def _measured_alike(champion: Candidate, challenger: Candidate, beside: Beside, tolerance: float) -> Candidate:
+    """Return the champion on latencies of the challenger's hour, where that is known.
 
-    An older measurement of the same thing is no merit: taken at a quieter hour it would hold its place for ever. A static
-    shape that was not measured again keeps its share of the dynamic runtime's seconds.
+    Those are the challenger's own, where encoders, engines, precisions and classes of device are alike, or the encoders
+    take equally long now: a static shape that was not measured again keeps its share of the dynamic runtime's seconds.
+    Else they are the champion's, corrected by what both take now.
     """
     old, new = champion.bins, challenger.bins
     alike = [(bins.engine, bins.precision, bins.device_class) for bins in (old, new)]
-    same = old.encoder == new.encoder or champion.sizes == challenger.sizes != ""
+    same = old.encoder == new.encoder or beside.alike(tolerance)
     if alike[0] != alike[1] or not same:
-        return champion
+        by = beside.correction(tolerance)
+        seconds = [by * each for each in old.seconds]
+        return replace(champion, bins=replace(old, seconds=tuple(seconds), dynamic=old.dynamic.scaled(by)))
     known = dict(zip(new.shapes[:-1], new.seconds, strict=True))
     seconds = []
     for shape, before in zip(old.shapes[:-1], old.seconds, strict=True):
@@ -113,17 +119,15 @@ def _measured_alike(champion: Candidate, challenger: Candidate) -> Candidate:
     return replace(champion, bins=replace(old, seconds=tuple(seconds), dynamic=new.dynamic))
 
 
-def _rejection(new: Side, old: Side, tolerance: float) -> str:
+def _rejection(new: Side, old: Side, tolerance: float, beside: Beside) -> str:
     """Return why the challenger is rejected; empty if it is not. Tests on other texts cannot be compared."""
     less_accurate = ""
     if new.score is not None and old.score is not None and new.score.data == old.score.data:
-        good = new.score.accuracy >= old.score.accuracy - tolerance
-        right = f"its encoder's accuracy is {new.score.accuracy:.4f}"
-        less_accurate = rejection(good, right, f"{old.score.accuracy:.4f}")
+        less_accurate = beside.less_accurate("its encoder's", new.score.accuracy, old.score.accuracy, tolerance)
     answers = f"it answers {new.attainment:.2%} within the SLO"
     fewer = rejection(new.attainment >= old.attainment - tolerance, answers, f"{old.attainment:.2%}")
     slower = rejection(new.seconds <= old.seconds * (1 + tolerance), f"a request takes {_ms(new)}", _ms(old))
-    return less_accurate or fewer or slower
+    return less_accurate or beside.fallen(tolerance) or fewer or slower
 
 
 def _ms(side: Side) -> str:

@@ -134,6 +134,7 @@ class StreamResults:
     lengths: StageResult[Lengths]
     latencies: StageResult[Latencies]
     bins: StageResult[Bins]
+    data: TextData | None = None
 
     def noted(self, name: str) -> dict[str, Any] | None:
         """Return what was noted of the encoder's test, in the precision that is served; None where it was not tested."""

@@ -65,7 +65,7 @@ def store_levels(
     """
     results: dict[str, StageResult[Any]] = {}
     for level, artifact in zip(champion.artifact.levels, fetch_levels(registry, champion).values(), strict=True):
-        key = f"cascade/champion-{champion.artifact.task}-{level.name}"
+        key = f"cascade/champion-{champion.artifact.task}-{level.name}/{level.classifier.rpartition(':')[2][:24]}"
         results[level.name] = StageResult(KINDS[level.kind], store, key, store.save(key, artifact))
     return results
 

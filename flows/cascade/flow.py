@@ -13,8 +13,10 @@ from pliant.cascade.evaluate import with_test_accuracy
 from pliant.errors import PliantError
 from pliant.flows import settings
 from pliant.flows.arithmetic import half_of
+from pliant.flows.beside import NOTHING, Beside, where_it_runs
 from pliant.flows.cascade import feedback, publish
-from pliant.flows.cascade.champions import outputs_on_test, store_levels
+from pliant.flows.cascade.beside import beside
+from pliant.flows.cascade.champions import fetch_levels, outputs_on_test, store_levels
 from pliant.flows.cascade.config import CascadeFlowConfig, TaskConfig
 from pliant.flows.cascade.gate import EvaluatedCascade, judge
 from pliant.flows.cascade.stages import (
@@ -108,6 +110,21 @@ class CascadePipeline(Pipeline[CascadeFlowConfig, TaskData, TaskResults, Evaluat
         except PliantError as error:  # of other classes, or of prunings that are not run any more
             logger.warning("the champion of %s cannot be run on today's test texts: %s", result.name, error)
             return EvaluatedCascade(cascade, saved)
+
+    def beside(
+        self, result: TaskResults, champion: EvaluatedCascade, challenger: EvaluatedCascade, progress: Progress
+    ) -> Beside:
+        old, new = champion.cascade, challenger.cascade
+        digests = ([level.classifier for level in each.levels] for each in (old, new))
+        if old.precision == new.precision and next(digests) == next(digests):
+            return NOTHING
+
+        def measure() -> Beside:
+            levels = fetch_levels(self.registry, load_champions(self.registry, Cascade)[result.name])
+            sides = (old, levels), (new, {each.digest: each.load() for each in result.levels.values()})
+            return beside(self.config, sides, result.test.load().levels[-1].length.tolist(), progress)
+
+        return where_it_runs(measure)
 
     def register(self, published: Publication, result: TaskResults) -> list[str]:
         return publish.register(published, self.config, result)

@@ -1,10 +1,11 @@
 """The promotion gate of one task: may the challenger's default candidate take the champion's place?
 
-It may if it is no less accurate, but for a tolerance, if it earns no less on the same reference load in the simulator, and
-if the test split does not speak against its own target. Both replay the load with what their levels made of the same test
-texts. A champion whose promise these texts refute, as labels of later traffic may, need not be outearned: then it suffices
-that nothing shows the challenger to be less accurate. Where there are no such outputs of the champion (other data, or a
-store that has lost them), promised accuracies and expected seconds are compared instead. Knows no Prefect and no registry.
+It may if it is no less accurate, but for a tolerance and chance, nor falls in a class, if it earns no less on the same
+reference load in the simulator, and if the test split does not speak against its own target. Both replay the load with what
+their levels made of the same test texts. A champion whose promise these texts refute, as labels of later traffic may, need
+not be outearned: then it suffices that nothing shows the challenger to be less accurate. Where there are no such outputs of
+the champion (other data, or a store that has lost them), promised accuracies and expected seconds are compared instead.
+Knows no Prefect and no registry.
 """
 
 from __future__ import annotations
@@ -12,15 +13,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.stats import beta, binom
+from scipy.stats import beta
 
-from pliant.cascade.artifact import Cascade, Outputs
+from pliant.cascade.artifact import Cascade, LevelProfile, Outputs
 from pliant.cascade.certify import lower_bounds
 from pliant.cascade.evaluate import EvaluationData, as_large, evaluate, level_step, with_test_accuracy
 from pliant.cascade.knowledge import knowledge
 from pliant.cascade.scheduler import CascadeScheduler
 from pliant.cascade.simulated import ReferenceConfig, SimulatedCascade, capacity, play, reference_load, walks
 from pliant.errors import ArtifactError
+from pliant.flows.beside import NOTHING, Answers, Beside
 from pliant.flows.cascade.config import GateConfig
 from pliant.flows.gate import FIRST, Judged, judged, rejection
 from pliant.progress import Progress, silent
@@ -59,13 +61,18 @@ def judge(
     config: GateConfig,
     reference: ReferenceConfig,
     progress: Progress = silent,
+    beside: Beside = NOTHING,
 ) -> Verdict:
-    """Judge whether the challenger, whose test outputs must be there, may take the champion's place."""
+    """Judge whether the challenger, whose test outputs must be there, may take the champion's place.
+
+    `beside`: the seconds of both sides' classifiers, measured now.
+    """
     progress(0, 1)
     missed = _missed(challenger, config.confidence)
     if champion is None:
         new = _replayed(challenger, challenger, config, reference)
         return judged(missed, FIRST, new)
+    champion = _measured_alike(champion, challenger, beside, config.tolerance)
     if champion.test is None or champion.test.data != _test(challenger).data:
         old, new = _expected(champion.cascade, challenger.cascade)
         milliseconds = f"{1000 * new.seconds:.2f} ms"
@@ -74,18 +81,21 @@ def judge(
         worse = _less_accurate(new, old, config) or slower
         good = f"an accuracy of {new.accuracy:.4f} in {milliseconds} is expected of it, no worse than the champion"
     else:
-        champion = _measured_alike(champion, challenger)
         challenger = _judged_alike(challenger, champion)
         old, new = (_replayed(side, champion, config, reference) for side in (champion, challenger))
+        both = Beside(answers={challenger.cascade.task: _answers(champion, challenger)})
         good = _lapsed(champion, config.confidence)
-        if good:
-            worse = _surely_less_accurate(challenger, champion, config.confidence)
-        else:
+        # Right beyond its target by chance, a champion with a false promise would stay for ever: chance alone excuses then.
+        worse = both.less_accurate("its", new.accuracy, old.accuracy, 0.0 if good else config.tolerance) or both.fallen(
+            config.tolerance
+        )
+        if not good:
             earns = f"it earns {new.utility:.1f}"
             enough = new.utility >= old.utility * (1 - config.tolerance)
-            worse = _less_accurate(new, old, config) or rejection(enough, earns, f"{old.utility:.1f}")
+            worse = worse or rejection(enough, earns, f"{old.utility:.1f}")
             good = f"{earns}, no worse than the champion's {old.utility:.1f}"
-    return judged(missed or worse, good, new, old)
+    refused, now = missed or worse, beside.describe(config.tolerance)
+    return judged(refused and refused + now, good + now, new, old)
 
 
 def _expected(*cascades: Cascade) -> tuple[Side, ...]:
@@ -160,21 +170,16 @@ def _less_accurate(new: Side, old: Side, config: GateConfig) -> str:
     return rejection(new.accuracy >= old.accuracy - config.tolerance, right, f"{old.accuracy:.4f}")
 
 
-def _surely_less_accurate(new: EvaluatedCascade, old: EvaluatedCascade, confidence: float) -> str:
-    """Return why the texts show that the challenger is less often right; empty where it may be chance.
-
-    McNemar's exact test of the texts that one of both gets right. Right beyond its target by chance, a champion with a false
-    promise would stay for ever.
-    """
-    new_result, old_result = (
-        evaluate(side.cascade.candidates[0], EvaluationData(_test(side), side.cascade.levels, side.cascade.tolerance))
-        for side in (new, old)
+def _answers(champion: EvaluatedCascade, challenger: EvaluatedCascade) -> Answers:
+    """Return which test texts each default is right on."""
+    old_R, new_R = (
+        evaluate(
+            each.cascade.candidates[0], EvaluationData(_test(each), each.cascade.levels, each.cascade.tolerance)
+        ).correct_R
+        for each in (champion, challenger)
     )
-    lost = int((old_result.correct_R & ~new_result.correct_R).sum())
-    differing = int((old_result.correct_R != new_result.correct_R).sum())
-    chance = float(binom.sf(lost - 1, differing, 0.5))
-    right = f"of {differing} texts on which they differ it is wrong on {lost}, and its accuracy is {new_result.accuracy:.4f}"
-    return rejection(chance > 1 - confidence, right, f"{old_result.accuracy:.4f}")
+    test = _test(challenger)
+    return Answers(old_R, new_R, np.nan_to_num(test.labels, nan=-1).astype(np.int64), test.classes)
 
 
 def _judged_alike(challenger: EvaluatedCascade, champion: EvaluatedCascade) -> EvaluatedCascade:
@@ -186,20 +191,33 @@ def _judged_alike(challenger: EvaluatedCascade, champion: EvaluatedCascade) -> E
     return replace(challenger, cascade=cascade)
 
 
-def _measured_alike(champion: EvaluatedCascade, challenger: EvaluatedCascade) -> EvaluatedCascade:
-    """Return the champion on the newer latencies, where both are of the same classifiers, precision and class of device.
+def _measured_alike(
+    champion: EvaluatedCascade, challenger: EvaluatedCascade, beside: Beside, tolerance: float
+) -> EvaluatedCascade:
+    """Return the champion on latencies of the challenger's hour, where that is known.
 
-    An older measurement of the same thing is no merit: taken at a quieter hour it would hold its place for ever.
+    Those are the challenger's own where both have the same levels, or levels of the same kinds that take equally long now;
+    else the champion's, corrected by what both take now.
     """
     old, new = champion.cascade, challenger.cascade
     same = [level.classifier for level in old.levels] == [level.classifier for level in new.levels]
-    if not same or (old.device, old.precision) != (new.device, new.precision):
-        return champion
-    levels = tuple(
-        replace(level, latency=newer.latency, importance=newer.importance, resumed=newer.resumed)
-        for level, newer in zip(old.levels, new.levels, strict=True)
-    )
-    return replace(champion, cascade=replace(old, levels=levels))
+    kinds = [[(level.name, level.kind, level.layers) for level in each.levels] for each in (old, new)]
+    like, by = (old.device, old.precision) == (new.device, new.precision), beside.correction(tolerance)
+    if like and (same or (kinds[0] == kinds[1] and beside.alike(tolerance))):
+        levels = tuple(
+            replace(level, latency=newer.latency, importance=newer.importance, resumed=newer.resumed)
+            for level, newer in zip(old.levels, new.levels, strict=True)
+        )
+    else:
+        levels = tuple(_scaled(level, by) for level in old.levels)
+    candidates = tuple(replace(each, seconds=by * each.seconds) for each in old.candidates)
+    return replace(champion, cascade=replace(old, levels=levels, candidates=candidates))
+
+
+def _scaled(level: LevelProfile, by: float) -> LevelProfile:
+    importance = level.importance and level.importance.scaled(by)
+    resumed = tuple(replace(each, latency=each.latency.scaled(by)) for each in level.resumed)
+    return replace(level, latency=level.latency.scaled(by), importance=importance, resumed=resumed)
 
 
 def _test(side: EvaluatedCascade) -> Outputs:

@@ -8,10 +8,12 @@ from functools import partial
 from typing import Any
 
 from pliant.flows import settings
+from pliant.flows.beside import Beside, where_it_runs
 from pliant.flows.pipeline import Compared, Pipeline, Shown, Verdicts
 from pliant.flows.release import Publication
 from pliant.flows.tokens import publish
-from pliant.flows.tokens.champions import comparable, load_champion, task_digest
+from pliant.flows.tokens.beside import beside
+from pliant.flows.tokens.champions import comparable, load_champion, task_digest, to_measure
 from pliant.flows.tokens.config import TokensFlowConfig
 from pliant.flows.tokens.gate import judge
 from pliant.flows.tokens.stages import (
@@ -62,6 +64,15 @@ class TokensPipeline(Pipeline[TokensFlowConfig, TokensData, TokensResults, Bundl
             if champion is not None:
                 champion = comparable(self.run, self.config, champion, result.data.tasks, digest)
             yield champion, result.bundle()
+
+    def beside(self, result: TokensResults, champion: Bundle, challenger: Bundle, progress: Progress) -> Beside:
+        def measure() -> Beside:
+            tasks = {task.name: task.data for task in champion.tasks}
+            tested = [data for data in result.data.tasks if tasks.get(data.name) == data.fingerprint]
+            anew = [data for _, data in to_measure(champion, result.data.tasks)]
+            return beside(self.config, (champion, challenger), [*tested, *anew], progress)
+
+        return where_it_runs(measure)
 
     def report(self, verdicts: Verdicts) -> Mapping[str, Any]:
         (verdict,) = verdicts.values()

@@ -1,7 +1,8 @@
 """The promotion gate: champion and challenger replay the same reference load in the simulator.
 
-Each runs with its own latencies and its own test accuracies; the load is set by the champion's capacity. The challenger
-passes if it earns no less, but for the noise of the draws. Knows no Prefect and no registry.
+Each runs with its own latencies, of one hour where both can be run, and its own test accuracies; the load is set by the
+champion's capacity. The challenger passes if it earns no less, but for the noise of the draws, and no class of a task
+falls. Knows no Prefect and no registry.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from pliant.flows.beside import NOTHING, Beside
 from pliant.flows.config import GateConfig
 from pliant.flows.gate import FIRST, Judged, judged, rejection
 from pliant.flows.tokens.stages import Bundle
@@ -43,9 +45,13 @@ def judge(
     config: GateConfig,
     reference: ReferenceConfig | None = None,
     progress: Progress = silent,
+    beside: Beside = NOTHING,
 ) -> Verdict:
-    """Judge whether the challenger may take the champion's place, by the load that `reference` describes."""
-    champion = champion and _measured_alike(champion, challenger)
+    """Judge whether the challenger may take the champion's place, by the load that `reference` describes.
+
+    `beside`: what was measured of both now.
+    """
+    champion = champion and _measured_alike(champion, challenger, beside, config.tolerance)
     standard = champion or challenger
     names = [task.name for task in challenger.tasks]
     if champion is not None:
@@ -61,22 +67,27 @@ def judge(
         return judged("", FIRST, new)
     old = Side(_replays(champion, loads))
     earned, before = f"it earns {new.utility:.1f}", f"{old.utility:.1f}"
-    worse = rejection(new.utility >= old.utility * (1 - config.tolerance), earned, before)
-    return judged(worse, f"{earned}, no worse than the champion's {before}", new, old)
+    worse = beside.fallen(config.tolerance) or rejection(
+        new.utility >= old.utility * (1 - config.tolerance), earned, before
+    )
+    now = beside.describe(config.tolerance)
+    return judged(worse and worse + now, f"{earned}, no worse than the champion's {before}{now}", new, old)
 
 
-def _measured_alike(champion: Bundle, challenger: Bundle) -> Bundle:
-    """Return the champion on the newer latencies where both were measured alike: backbone, class of device, precision.
+def _measured_alike(champion: Bundle, challenger: Bundle, beside: Beside, tolerance: float) -> Bundle:
+    """Return the champion on latencies of the challenger's hour, where that is known.
 
-    An older measurement of the same thing is no merit: taken at a quieter hour it would hold its place for ever. Settings
-    that the champion alone has, such as another choice of operating points, take what changed at those that both have.
+    Those are the challenger's own where class of device and precision are alike, and the backbone, too, or what it takes
+    now: settings that the champion alone has, such as another choice of operating points, take what changed at those that
+    both have. Else they are the champion's, corrected by what both take now.
     """
     old, new = champion.profile, challenger.profile
-    alike = (old.backbone, old.device) == (new.backbone, new.device) and old.precision in (None, new.precision)
+    same = old.backbone == new.backbone or beside.alike(tolerance)
+    alike = same and old.device == new.device and old.precision in (None, new.precision)
     before, now = old.latency, new.latency
     both = [s for s in before.settings if s in now.settings and old.points.get(s) == new.points.get(s)]
     if not alike or not both or before.batches != now.batches:
-        return champion
+        return replace(champion, profile=replace(old, latency=before.scaled(beside.correction(tolerance))))
     change = float(np.median([np.divide(now.row(setting), before.row(setting)) for setting in both]))
     rows = [now.row(s) if s in both else tuple(change * seconds for seconds in before.row(s)) for s in before.settings]
     return replace(champion, profile=replace(old, latency=replace(now, settings=before.settings, seconds=tuple(rows))))

@@ -226,6 +226,9 @@ def test_the_commands_of_the_page_run_and_the_night_trains_what_is_served_and_no
         run, *_ = await_run(empty, deployment["id"], ENDED)
     assert run["state_type"] == "COMPLETED", (run["state"]["message"], logs())
     assert (run["auto_scheduled"], run["parameters"]) == (True, {"nightly": True})
+    stages = empty.call("POST", "/task_runs/filter", {"flow_runs": {"id": {"any_": [run["id"]]}}})
+    kept = {each["name"].partition("-")[0] for each in stages if each["state_name"] == "Cached"}
+    assert kept == {"foundation", "task", "profile"}, "what the command has trained and measured is in the store"
     registry = open_registry(settings.read(), "tokens")
     names = ["pliant-tokens-backbone", "pliant-tokens-profile", "pliant-tokens-task-digit"]
     assert registry.names() == ["pliant-release-tokens", *names], "no task of the demo"

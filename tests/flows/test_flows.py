@@ -68,6 +68,24 @@ def test_a_changed_setting_makes_again_only_what_depends_on_it(world, run):
         assert set(released["new"]) <= set(new) and bool(released["new"]) == bool(new), changes
 
 
+def test_what_was_trained_anew_is_measured_beside_the_champion(world, run):
+    """Packing compares profiles."""
+    longer = {
+        "tokens": lambda was: {
+            "task": {**was["task"], "head_steps": 6},
+            "foundation": {**was["foundation"], "images": 64},
+        },
+        "bins": lambda was: {"embedded": {**was["embedded"], "classifier": {"epochs": 3, "max_length": 32}}},
+        "cascade": lambda was: {
+            "levels": [{**each, "classifier": {**each["classifier"], "epochs": 3}} for each in was["levels"]]
+        },
+    }
+    if world.system in longer:
+        run.unchanged()
+        released, _ = run(**longer[world.system](world.setting()))
+        assert "; measured in turns now, it takes " in released["reason"]
+
+
 def test_any_mlflow_client_can_load_the_champion_and_ask_it(world):
     asked, columns = world.flow.asked
     model = next(name for name in (world.flow.task, *world.flow.models) if world.system != "bins" or "encoder" in name)

@@ -82,6 +82,7 @@ def test_a_stage_is_run_once_and_again_only_when_its_result_has_gone(store):
     assert worked
     assert (first.digest, dict(first.notes)) == (codec.digest(first.folder), {"seed": 0, "rates": [0.1, 0.2]})
     assert run(store, seed=1)[::2] == (first, False)
+    assert FOUNDATION.work(store, first.key, "things", 1, [], None) == first, "also where it is forced to run"
     store.remove(first.key)
     other, _, worked = run(store, seed=1)
     assert (other.key, other.notes["seed"], worked) == (first.key, 1, True)
@@ -93,11 +94,17 @@ def test_a_task_is_named_after_what_it_makes_and_shown_as_cached(store):
     assert run(store, seed=0)[1] == [("foundation-things", "Cached")]
 
 
-def test_of_two_runs_that_make_the_same_at_once_both_go_on_with_what_is_kept_first(store):
-    meanwhile = lambda: FOUNDATION.result(store, "things", 2, [], None)  # noqa: E731
-    result, _, worked = run(store, seed=1, meanwhile=meanwhile)
-    assert worked and result.notes["seed"] == 2
-    assert result.load().source == "random weights, seed 2"
+def test_of_two_runs_that_make_the_same_at_once_both_go_on_with_what_is_kept_first(store, monkeypatch):
+    said: list[str] = []
+    monkeypatch.setattr("pliant.flows.stage.say", said.append)
+    for seed, words in ((2, "not alike"), (1, "")):
+        meanwhile = lambda seed=seed: FOUNDATION.result(store, "things", seed, [], None)  # noqa: E731
+        result, _, worked = run(store, seed=1, meanwhile=meanwhile)
+        assert worked and result.notes["seed"] == seed
+        assert result.load().source == f"random weights, seed {seed}"
+        assert [words in each and result.digest in each for each in said] == [True] * bool(words)
+        store.remove(result.key)
+        said.clear()
 
 
 def test_prefect_keeps_no_result_beside_the_stores(store):

@@ -8,15 +8,17 @@ import numpy as np
 import pytest
 
 from pliant.bins.artifact import Shape
+from pliant.flows.beside import Answers, Beside
 from pliant.flows.bins.champions import Score
 from pliant.flows.bins.config import GateConfig
 from pliant.flows.bins.gate import Candidate, judge
-from pliant.flows.gate import sizes
+from pliant.profiling.interleaved import Ratio
 from pliant.workload import ReferenceConfig
 from tests.fixtures.bins.tiny import some_bins
 
 SHORT = ReferenceConfig(quiet=(0.3,), loud=(0.6,), seconds=0.5)
 ONCE = GateConfig(seeds=1, workers=2)
+POINTS = ((0.01, 0.016), (0.02, 0.032))  # as the profiles have it
 
 
 def candidate(factor: float = 1.0, score: Score | None = None, **changes) -> Candidate:
@@ -31,17 +33,25 @@ def test_a_champions_shape_that_was_not_measured_again_keeps_its_share_of_the_dy
     assert verdict.champion.seconds > 0.3 * verdict.challenger.seconds
 
 
+@pytest.mark.parametrize("engine", ["onnx", "eager"])
 @pytest.mark.parametrize(
-    ("other", "passes"), [('{"layers": 6, "id2label": {"0": "b"}}', True), ('{"layers": 7}', False)]
+    ("now", "passes", "words"),
+    [
+        (
+            Beside(Ratio(1.0, 0.93, 1.04), POINTS),
+            True,
+            "takes 0.93 to 1.04 times the champion's seconds, no difference",
+        ),
+        (Beside(Ratio(1.2, 1.15, 1.25), POINTS), False, "takes 1.15 to 1.25 times the champion's seconds"),
+        (Beside(Ratio(0.8, 0.7, 0.9), POINTS), True, "takes 0.70 to 0.90 times the champion's seconds"),
+        (Beside(why="its files are gone"), False, "cannot be run here (its files are gone)"),
+    ],
 )
-def test_a_retrained_encoder_of_the_same_sizes_is_not_refused_for_a_slower_hour_and_a_larger_one_is(other, passes):
-    """The champion was measured on a machine with nothing else to do, the challenger beside other work."""
-    champion = replace(candidate(1.0), sizes=sizes('{"layers": 6, "id2label": {"0": "a"}}'))
-    challenger = replace(candidate(1.2, encoder="retrained"), sizes=sizes(other))
-    assert judge(champion, challenger, ONCE, SHORT).passed is passes
-    assert not judge(replace(champion, sizes=""), replace(challenger, sizes=""), ONCE, SHORT).passed, (
-        "sizes are not known"
-    )
+def test_an_encoder_profiled_at_a_slower_hour_is_judged_by_what_both_take_now(now, passes, words, engine):
+    """The champion was profiled on a machine with nothing else to do, the challenger beside other work."""
+    verdict = judge(candidate(1.0), candidate(1.6, encoder="new", engine=engine), ONCE, SHORT, beside=now)
+    assert verdict.passed is passes
+    assert words in verdict.reason
 
 
 def test_bins_for_lengths_that_are_asked_no_more_lose_their_place():
@@ -63,6 +73,11 @@ def test_a_less_accurate_encoder_is_refused_where_both_were_tested_on_the_same_t
     for other in (None, Score(0.7, "other texts")):
         assert judge(candidate(score=good), candidate(score=other), ONCE, SHORT).passed
     assert judge(candidate(score=good), candidate(score=bad), GateConfig(seeds=1, tolerance=0.2), SHORT).passed
+    right_R = np.arange(400) < 300
+    for worse, passed in ((270, False), (296, True)):
+        answers = Answers(right_R, np.arange(400) < worse, np.arange(400) % 2, ("a", "b"))
+        verdict = judge(candidate(score=good), candidate(score=bad), ONCE, SHORT, beside=Beside(answers={"d": answers}))
+        assert verdict.passed is passed, verdict.reason
 
 
 def test_a_champion_that_reads_fewer_tokens_is_asked_no_longer_texts_than_it_reads():

@@ -32,7 +32,9 @@ class Ground:
         self.does, self.clock = does, asyncio.get_running_loop().time
         release = RegistryRelease("bins", 7, 6, {}, {})
         self.rollout, self.actions = Rollout(config), []
-        self.trial = Trial(release, self.rollout, self.clock, lambda: False, self.actions.extend, Pairs(Path("none"), 7))
+        self.trial = Trial(
+            release, self.rollout, self.clock, lambda: False, self.actions.extend, Pairs(Path("none"), 7)
+        )
         for number in range(200):  # so that the usual latency is known: 20 ms
             self.rollout.handle(CanaryOutcome(f"before {number}", "champion", 0.02, late=False), self.clock())
 
