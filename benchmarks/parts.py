@@ -84,7 +84,7 @@ PARTS: Mapping[str, Mapping[str, Part]] = {
         "rollout": Part("how soon worse challengers are taken back, simulated", "watch.rollout:rollout", 240.0),
         "quiet": Part("false alarms in quiet months of recorded data", "watch.quiet:quiet", 1200.0),
         "dependence": Part("alarms where requests depend on each other", "watch.dependence:dependence", 1200.0),
-        "gate": Part("how often equals are refused for speed, and a slower one is", "bins.gate:gate", 150.0),
+        "gate": Part("how often equals are refused for speed, and a slower one is", "bins.gate:gate", 330.0),
         "rollback": Part(
             "seconds until the former release answers, requests that fail",
             "tokens.rollback:rollback",
