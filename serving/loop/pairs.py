@@ -69,11 +69,11 @@ class Pairs:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with closing(sqlite3.connect(self._path)) as base, base:
             base.execute(_TABLE)
-            rows = [(id, self._release, json.dumps(pair)) for id, pair in new.items()]
-            base.executemany("INSERT OR REPLACE INTO pairs (id, release, content) VALUES (?, ?, ?)", rows)
+            insert = "INSERT OR REPLACE INTO pairs (id, release, content) VALUES (?, ?, ?)"
+            base.executemany(insert, [(id, self._release, json.dumps(pair)) for id, pair in new.items()])
             select = "SELECT content FROM pairs WHERE id = ? AND release = ?"
-            rows = [(id, base.execute(select, (id, self._release)).fetchone()) for id in ids]
-            pairs = {id: Pair(*json.loads(row[0])) for id, row in rows if row is not None}
+            contents = {id: base.execute(select, (id, self._release)).fetchone() for id in ids}
+            pairs = {id: Pair(*json.loads(row[0])) for id, row in contents.items() if row is not None}
             base.executemany("DELETE FROM pairs WHERE id = ?", [(id,) for id in (*taken, *pairs)])
             base.execute("DELETE FROM pairs WHERE number <= (SELECT MAX(number) FROM pairs) - ?", (MOST,))
         return pairs
