@@ -300,8 +300,9 @@ def _conclude(console: Console, marks: Sequence[Mark], answers: Sequence[Answer]
 
 
 def accuracy(answers: Sequence[Answer], begin: float, end: float) -> float:
-    """Return the share of the answers between two seconds of the story that are right."""
-    return float(np.mean([each.correct for each in answers if begin <= each.at < end and not each.failure]))
+    """Return the share of the answers between two seconds of the story that are right; NaN where there are none."""
+    right = [each.correct for each in answers if begin <= each.at < end and not each.failure]
+    return sum(right) / len(right) if right else float("nan")
 
 
 def draw(marks: Sequence[Mark], answers: Sequence[Answer], path: Path) -> None:

@@ -329,15 +329,20 @@ class Trials(Generic[C, H, D]):
 
     def _new_trial(self, release: RegistryRelease, rollout: Rollout, secret: str) -> Trial:
         parts, generations = self._parts, self._parts.generations
+
+        def drivers() -> list[D]:
+            beside = generations.challenger
+            return [generations.present.driver, *([beside.driver] if beside is not None else [])]
+
         return Trial(
             release,
             rollout,
             parts.clock,
-            idle=lambda: generations.present.driver.waiting == 0,
+            idle=lambda: not any(driver.waiting for driver in drivers()),
             act=self._act,
             pairs=Pairs(self._pairs_path, release.number),
             copy_time=parts.copy_time,
-            unused=lambda: generations.present.driver.pending == 0,
+            unused=lambda: not any(driver.pending for driver in drivers()),
             secret=secret,
             beside=lambda: "champion" if generations.former_beside else "canary",
         )

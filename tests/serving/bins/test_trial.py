@@ -47,7 +47,7 @@ def publish_again(registry: MlflowRegistry, folder: Path, name: str) -> int:
 
 def settings(folder: Path, **changes):
     copies = {"trial_copied": 1.0, "trial_copies": 6, "trial_copy_time": 1.0}
-    short = {**copies, "trial_steps": "0.5,1", "trial_requests": 6, "trial_seconds": 0.0}
+    short = {**copies, "trial_steps": "0.5,1", "trial_requests": 6, "trial_seconds": 2.0}
     usual = {"refresh_seconds": 0.2, "watch_seconds": 0.1, "watch_burn_in": 20, "standby_seconds": 60.0}
     return settings_for(folder, **{**usual, **short, **changes})
 
@@ -66,7 +66,7 @@ def test_a_good_challenger_becomes_champion_by_itself_and_a_rollback_takes_the_f
         async def scenario():
             await until(lambda: trials.to_dict() is not None)
             assert trials.to_dict()["stage"] == "shadow"
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(240):
                 number = 0
                 while generations.present.catalog.pointers[f"pliant-bins-{STREAM}"] == 1:
                     await ask(service, number := number + 1)

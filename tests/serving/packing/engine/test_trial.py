@@ -14,7 +14,7 @@ from tests.fixtures.registry import FolderRegistry
 from tests.serving.loop.trial_service import Record
 
 COPIES = {"trial_copied": 1.0, "trial_copies": 6, "trial_copy_time": 1.0}
-SHORT = {**COPIES, "trial_steps": "0.5,1", "trial_requests": 8, "trial_seconds": 0.0}
+SHORT = {**COPIES, "trial_steps": "0.5,1", "trial_requests": 8, "trial_seconds": 2.0, "guard_hours": 0.0}
 
 
 class PackingRecord(Record):
@@ -62,7 +62,7 @@ def test_chats_and_streams_are_answered_once_while_a_challenger_becomes_champion
             assert not body["stream"] or events(answer)[-1] == "[DONE]"
 
         async def scenario() -> int:
-            async with asyncio.timeout(120):
+            async with asyncio.timeout(240):
                 await service.until(lambda: trials.to_dict() is not None)
                 assert trials.to_dict()["stage"] == "shadow"
                 sent = 0
