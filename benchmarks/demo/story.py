@@ -310,14 +310,16 @@ def draw(marks: Sequence[Mark], answers: Sequence[Answer], path: Path) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 4), layout="constrained")
-    axes, end = figure.subplots(), max(each.at for each in answers)
-    edges = np.arange(0, end, WINDOW)
-    shares = [accuracy(answers, begin, begin + WINDOW) for begin in edges]
+    axes, begin, end = figure.subplots(), min(each.at for each in answers), max(each.at for each in answers)
+    edges = np.arange(begin, end, WINDOW)
+    shares = [accuracy(answers, edge, edge + WINDOW) for edge in edges]
     axes.plot(edges + WINDOW / 2, 100 * np.array(shares), color="tab:blue")
     shown = [mark for mark in marks if mark.name in DRAWN]
     for number, mark in enumerate(sorted(shown, key=lambda mark: mark.at)):
         axes.axvline(mark.at, color="0.7", linewidth=1, zorder=0)
         axes.text(mark.at, 104 + 7 * (number % 3), f" {mark.name}", fontsize=8)
-    axes.set(xlabel="seconds", ylabel=f"right, % of answers in {WINDOW:g} s", xlim=(0, end), ylim=(0, 125))
+    axes.set(
+        xlabel="seconds", ylabel=f"right, % of answers in {WINDOW:g} s", xlim=(begin, end + 5 * WINDOW), ylim=(0, 125)
+    )
     axes.set_yticks(range(0, 101, 20))
     figure.savefig(path, dpi=110)

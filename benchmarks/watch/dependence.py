@@ -13,16 +13,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pliant.benchmarks.harness import Context, Measured
 from pliant.benchmarks.results import Target
 from pliant.benchmarks.runs import run_all
+from pliant.watch.betting import Floats, Ints
 from pliant.watch.binning import classes, linear
 from pliant.watch.detector import Detector, Stream
 from pliant.watch.system import ALPHA, part
 
-Floats, Ints = NDArray[np.float64], NDArray[np.int64]
 DAY, MINUTE, RUNS, FORTNIGHT = 86_400, 60, 40, 14
 SHARES = np.array([0.3, 0.2, 0.12, 0.1, 0.08, 0.06, 0.05, 0.04, 0.03, 0.02])
 CHANGED, WEEK = 3, 9  # the class whose odds change; days until each day of the week was seen whole, at the latest
@@ -124,4 +123,5 @@ def moved(shares: Floats, odds: float) -> Floats:
     """Return the shares with the odds of one class multiplied, the others in proportion."""
     share = shares[CHANGED] * odds / (1 - shares[CHANGED] + shares[CHANGED] * odds)
     others = shares * (1 - share) / (1 - shares[CHANGED])
-    return np.where(np.arange(len(shares)) == CHANGED, share, others)
+    result: Floats = np.where(np.arange(len(shares)) == CHANGED, share, others)
+    return result

@@ -79,7 +79,8 @@ def gross_factors(shares: Floats, bands: tuple[Floats, Floats]) -> Floats:
     """Return the logs of the factors [n, 2, stakes] of bets on more and on less than the bands [n], for a block's shares."""
     low, high = np.clip(bands[0], 0.0, 1.0), np.clip(bands[1], 0.0, 1.0)
     gains = np.stack([(shares - high) / high, (low - shares) / (1 - low)], axis=1)  # -1 is all of a stake
-    return np.log1p(gains[:, :, None] * np.array(STAKES))
+    factors: Floats = np.log1p(gains[:, :, None] * np.array(STAKES))
+    return factors
 
 
 def course_factors(deviations: Floats, tolerance: Floats) -> Floats:
@@ -87,4 +88,5 @@ def course_factors(deviations: Floats, tolerance: Floats) -> Floats:
     of them does not matter [n], both in long-run standard deviations."""
     beyond = np.minimum(np.stack([deviations - tolerance, -deviations - tolerance], axis=1), CLIP)
     tilts = np.array(TILTS)
-    return beyond[:, :, None] * tilts - tilts**2 / 2
+    factors: Floats = beyond[:, :, None] * tilts - tilts**2 / 2
+    return factors

@@ -2,7 +2,7 @@
 
 Traffic depends on itself: a request comes again, topics wander for hours, nights are unlike days. So single answers are no
 units. Of what is watched two shares are known of each window: that of the answers, and that of the blocks in which it
-comes at all, which repeats leave alone. A window of 20 minutes and of `burn_in`/5 answers at least is compared with the
+comes at all, which repeats leave alone. A window of 20 minutes and of `burn_in`/25 answers at least is compared with the
 same hours of former days and, once every day of the week was seen whole, with what is usual on its own day.
 
 The differences of former windows tell what to make of a new one: their mean square takes in repeats and noise between
@@ -26,7 +26,7 @@ from pliant.state import Finite, Sum, Whole, read
 from pliant.watch.betting import Floats, Ints
 
 DAY, HOUR, WINDOW = 86_400, 3600, 1200  # seconds
-OF_BURN_IN = 5  # windows have so many answers at least: burn_in over this
+OF_BURN_IN = 25  # windows have so many answers at least: burn_in over this
 LEARNT = 14  # days that are learnt
 WHOLE = 22  # hours with answers that make a day a whole one
 UNKNOWN_WEEK, TOLERANCE = np.log(1.5), np.log(1.12)  # of odds, before a week is known and from then on

@@ -20,7 +20,7 @@ after a round trip.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
 import numpy as np
@@ -94,15 +94,15 @@ class _State:
     stream: Stream
     observations: Whole
     counts: list[Whole]
-    edges: tuple[Finite, ...]
-    first: list[Whole]
-    block: list[Whole]
-    blocks: Whole
-    gross: dict[str, list[Finite]] | None
-    windows: dict[str, list[Finite]] | None
-    course: dict[str, Any] | None
-    shift: str
-    alarm: Alarm | None
+    edges: tuple[Finite, ...] = ()
+    first: list[Whole] = field(default_factory=list)
+    block: list[Whole] = field(default_factory=list)
+    blocks: Whole = 0
+    gross: dict[str, list[Finite]] | None = None
+    windows: dict[str, list[Finite]] | None = None
+    course: dict[str, Any] | None = None
+    shift: str = ""
+    alarm: Alarm | None = None
 
 
 class Detector:
@@ -235,15 +235,15 @@ class Detector:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all that is known as plain JSON values."""
-        if self._course is None:
-            kept: tuple[Any, ...] = ((), [], [], 0, None, None, None)
-        else:
-            tracks = [
-                {key: each.tolist() for key, each in asdict(track).items()} for track in (self._gross, self._windows)
-            ]
-            first, block = self._first.tolist(), self._block.tolist()
-            kept = (self._coarse.edges, first, block, self._blocks, *tracks, asdict(self._course.state()))
-        return asdict(_State(self.stream, self.observations, self._counts.tolist(), *kept, self._shift, self.alarm))
+        state: dict[str, Any] = asdict(
+            _State(self.stream, self.observations, self._counts.tolist(), shift=self._shift, alarm=self.alarm)
+        )
+        if self._course is not None:
+            for key, tracks in (("gross", self._gross), ("windows", self._windows)):
+                state[key] = {name: each.tolist() for name, each in asdict(tracks).items()}
+            state |= {"edges": self._coarse.edges, "first": self._first.tolist(), "block": self._block.tolist()}
+            state |= {"blocks": self._blocks, "course": asdict(self._course.state())}
+        return state
 
 
 def detector_from(content: Any) -> Detector:
