@@ -41,7 +41,7 @@ check: lint ## ruff, mypy and the fast tests (SHUFFLE=1 in a random order, that 
 test: tools ## the whole test suite, or of it what ONLY="slow" names; SLOW=1 as on a slow machine
 	$(PYTEST) $(if $(ONLY),-m "$(ONLY)")
 
-ledger: tools ## measure what is promised, beside what landed last; ONLY=bins for some, ACCEPT="a name" gives one up (12 min)
+ledger: tools ## measure what is promised, beside what landed last; ONLY=bins for some, ACCEPT="a name" gives one up (30 min)
 	$(SETTING) $(BIN)/python -m pliant.benchmarks.ledger --only "$(ONLY)" $(if $(ACCEPT),--accept "$(ACCEPT)")
 
 attacks: tools ## attack real services as an attacker, an overload or a crash would, and print the targets (ONLY=01 for one)
