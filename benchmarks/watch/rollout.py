@@ -211,6 +211,7 @@ def rollout(context: Context) -> Measured:
         Target("1.4 times slower at a load of 0.75: promoted of 20", float(slow.count("guard")), "<=", 0.0),
         Target("as fast, at a load of 0.75: promoted of 20", float(alike.count("guard")), ">=", 19.0),
         Target("as fast, at a load that swings by half: promoted of 20", float(loud.count("guard")), ">=", 19.0),
+        Target("10 points worse after the promotion: undone within 200 labels", undone(TENTH), ">=", 0.95),
         Target("20 points worse after the promotion: undone within 200 labels", undone(FIFTH), ">=", 0.95),
         Target("equal in the guard: undone", undone(STAYS), "<=", 0.05),
     ], {"rows": rows}
