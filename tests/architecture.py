@@ -83,7 +83,7 @@ FRAMEWORK_HOMES = {
     "datasets": OFFLINE,
     "pyarrow": OFFLINE,
     "pydantic": (
-        *("pliant/settings.py", "pliant/state.py", "pliant/rollout/*", "pliant/outcomes/*"),
+        *("pliant/settings.py", "pliant/state.py", "pliant/betting.py", "pliant/rollout/*", "pliant/outcomes/*"),
         *("serving/*", "flows/*"),
     ),
     "sklearn": (*OFFLINE, "pliant/cascade/search.py"),

@@ -17,7 +17,8 @@ import numpy as np
 from pliant.benchmarks.harness import Context, Measured
 from pliant.benchmarks.results import Target
 from pliant.benchmarks.runs import run_all
-from pliant.watch.betting import Floats, Ints
+from pliant.betting import Floats
+from pliant.watch.betting import Ints
 from pliant.watch.binning import classes, linear
 from pliant.watch.detector import Detector, Stream
 from pliant.watch.system import ALPHA, part

@@ -1,16 +1,16 @@
 """Notices who reports a service's own answers as their labels, from which nothing can be learnt.
 
-Such labels agree with the answers more often than confidences allow. The test is the bet of record.py, on agreement: as long
-as a tenant's labels disagree at least half as often as the answers' confidences say, it is named with a probability of at
-most 1%, over all time (Ville's inequality). Labels of a regression are not tested.
+Such labels agree with the answers more often than confidences allow. The test is a bet on agreement (pliant/betting.py): as
+long as a tenant's labels disagree at least half as often as the answers' confidences say, it is named with a probability of
+at most 1%, over all time (Ville's inequality). Labels of a regression are not tested.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from pliant.betting import Bets
 from pliant.outcomes.labels import LabelRecord
-from pliant.outcomes.record import Bets
 
 TARGET = 100.0  # evidence at which a tenant is named
 HONEST = 0.5  # of the disagreement that confidences promise: they may be too low by as much

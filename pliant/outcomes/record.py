@@ -1,15 +1,4 @@
-"""What is counted of one candidate: the labelled answers of each level by confidence, and the bets against its promise.
-
-A bet against a promised accuracy is at odds that are fair if the promise just holds. The bets are the mixture over a grid of
-Waudby-Smith and Ramdas, Estimating means of bounded random variables by betting, JRSS B, 2023. If the promise is kept, the
-wealth ever exceeds 20 with a probability of at most 5%, over all time (Ville's inequality), so it may be looked at after
-every label. Part of the wealth is held in reserve and bet bit by bit, so that losses in good times do not hide a promise
-that breaks later (fixed share: Herbster and Warmuth, Tracking the best expert, 1998).
-
-Labels may depend on those before, as where a text comes again. So a promise is bet on by blocks, on the share of wrong
-answers of each, so long that it hardly depends on the block before. The length is chosen before the block begins, so for
-labels that do not depend on each other the bound is exact.
-"""
+"""What is counted of one candidate: the labelled answers of each level by confidence, and the bets against its promise."""
 
 from __future__ import annotations
 
@@ -17,25 +6,15 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Annotated, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
+from pliant.betting import Blocks
 from pliant.fairness import Groups, WithoutEach
 from pliant.outcomes.labels import Label
 from pliant.state import Finite, Sum, Whole
 
 CONFIDENCE = 0.95  # of the test
 TARGET = 1 / (1 - CONFIDENCE)  # the evidence that breaks a promise
-BETS = 12  # alternatives to the promise, each multiplying the promised odds of a wrong answer by a factor
-LEAST, MOST = 1.1, 6.0  # the smallest and the largest factor
-FACTORS = np.geomspace(LEAST, MOST, BETS)
-BET_AT_ONCE = 0.5  # share of the wealth that is bet from the first label on
-BLOCK_FACTORS = np.geomspace(LEAST, 2 * MOST, BETS)  # the mean of a block varies less
-BLOCK = 8  # labels of a block that do not depend on each other
-LONGEST = 32  # labels of a block
-PACE = 200.0  # labels; the reserve is nearly whole before so many
-MAX_WEALTH = 1e100  # keeps the wealth finite
 BINS = 15  # of the expected calibration error, as in pliant/cascade/calibrate.py
 MAX_REPORTS = 200  # labels of one candidate that an alarm shows, the latest ones
 
@@ -43,46 +22,6 @@ Version = str | int
 Key = tuple[str, Version, str]
 """Task, version and candidate: what figures are of."""
 Sums = Annotated[list[Finite], Field(min_length=BINS, max_length=BINS)]
-Wealth = NDArray[np.float64]
-
-
-def initial_wealth() -> Wealth:
-    """Return the wealth in each bet [BETS] before the first label; the rest of the 1 is in `reserve`."""
-    return np.full(BETS, BET_AT_ONCE / BETS)
-
-
-def reserve(labels: int) -> float:
-    """Return the wealth that is not yet bet after `labels` labels. It never reaches 0."""
-    return (1 - BET_AT_ONCE) / (1 + math.log1p(labels / PACE))
-
-
-def bet(
-    wealth: Wealth,
-    labels: int,
-    wrong: float | NDArray[np.bool_],
-    promised: float,
-    count: int = 1,
-    grid: Wealth = FACTORS,
-) -> Wealth:
-    """Return the wealth in each bet [..., BETS] after `count` more answers, of which a share of `wrong` [...], from 0 to 1,
-    was wrong; `labels` came before them.
-
-    Every bet is multiplied by a ratio of likelihoods, whose mean is 1 if wrong answers are as frequent as promised, and
-    less if they are rarer. `promised` may differ from label to label, but must be known before the label.
-    """
-    allowed = min(max(1 - promised, 1e-6), 1 - 1e-6)
-    odds = allowed / (1 - allowed) * grid
-    rate = odds / (1 + odds)
-    share = np.expand_dims(np.asarray(wrong, float), -1)
-    factor = share * (rate / allowed) + (1 - share) * ((1 - rate) / (1 - allowed))
-    fresh = (reserve(labels) - reserve(labels + count)) / BETS
-    return np.minimum(wealth * factor + fresh, MAX_WEALTH)
-
-
-def evidence(wealth: Wealth, labels: int) -> NDArray[np.float64]:
-    """Return the whole wealth [...] from the bets [..., BETS]; it starts at 1."""
-    total: NDArray[np.float64] = np.sum(wealth, axis=-1) + reserve(labels)
-    return total
 
 
 class ReportedLabel(NamedTuple):
@@ -131,64 +70,6 @@ class _Level:
     confidence: Sums = field(default_factory=lambda: [0.0] * BINS)
     correct: Sums = field(default_factory=lambda: [0.0] * BINS)
     beyond: Sum = 0.0  # what weights exceed 1 by, in all
-
-
-@dataclass(slots=True)
-class Bets:
-    """The bets, label by label, against whoever reports them (echoes.py)."""
-
-    labels: Whole = 0
-    wealth: Annotated[list[Sum], Field(min_length=BETS, max_length=BETS)] = field(
-        default_factory=lambda: initial_wealth().tolist()
-    )
-
-    def add(self, wrong: bool, promised: float) -> None:
-        self.wealth = bet(np.asarray(self.wealth), self.labels, wrong, promised).tolist()
-        self.labels += 1
-
-    @property
-    def evidence(self) -> float:
-        return float(evidence(np.asarray(self.wealth), self.labels))
-
-
-@dataclass(slots=True)
-class Blocks(Bets):
-    """The bets against a promise from some of the labels, block by block."""
-
-    wrong: Whole = 0  # of the labels
-    followed: Whole = 0  # wrong ones that another label followed
-    again: Whole = 0  # of these, those that a wrong one followed
-    last: bool = False  # whether the latest was wrong
-    size: Whole = 2 * BLOCK  # of the block under way
-    held: Whole = 0  # labels of it so far; below: their wrong ones, and the sum of what was promised
-    held_wrong: Whole = 0
-    held_promised: Sum = 0.0
-
-    def add(self, wrong: bool, promised: float) -> None:
-        self.followed, self.again = self.followed + self.last, self.again + (self.last and wrong)
-        self.labels, self.wrong, self.last = self.labels + 1, self.wrong + wrong, wrong
-        self.held, self.held_wrong = self.held + 1, self.held_wrong + wrong
-        self.held_promised += promised
-        if self.held < self.size:
-            return
-        share, mean = self.held_wrong / self.held, self.held_promised / self.held
-        before = self.labels - self.held
-        self.wealth = bet(np.asarray(self.wealth), before, share, mean, self.held, BLOCK_FACTORS).tolist()
-        self.held, self.held_wrong, self.held_promised, self.size = 0, 0, 0.0, self._next_size()
-
-    def _next_size(self) -> int:
-        """Return the labels of the next block: `BLOCK` times those that count for one.
-
-        That is the sum of the correlations of a label with all others, if each depends on the one before alone. Four
-        labels, as of runs of two, count beside those that came.
-        """
-        rate = (self.wrong + 1) / (self.labels + 4)
-        correlation = max(0.0, ((self.again + 2) / (self.followed + 4) - rate) / (1 - rate))
-        return min(round(BLOCK * (1 + correlation) / (1 - correlation)), LONGEST)
-
-    @property
-    def evidence(self) -> float:
-        return float(evidence(np.asarray(self.wealth), self.labels - self.held))
 
 
 @dataclass(slots=True)

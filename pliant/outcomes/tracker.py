@@ -9,7 +9,7 @@ given, and `wanted` lists them. Where it has listed a tenant's, labels count for
 (Horvitz and Thompson, 1952), and only if they are reported after that: those of wrong answers may come first.
 
 The promise of a candidate is an accuracy. It is tested again with every label, and an ordinary test would sooner or
-later raise a false alarm. So the test is an e-process, a bet against the promise (pliant/outcomes/record.py).
+later raise a false alarm. So the test is an e-process, a bet against the promise (pliant/betting.py).
 
 A broken promise raises an alarm, which keeps the labels that led to it, and who reported them. Others hear of it once it is
 broken without any one tenant's labels, too. An alarm that is taken back (the labels were false) lets the test of its

@@ -18,7 +18,7 @@ Late is what takes longer than nearly all of the champion's recent answers, by a
 under all of the requests is compared in turns (turns.py).
 
 All blocks and this latency are of one group of tenants each (pliant/fairness.py): nobody's requests are compared with those
-of others, and what one group makes up is left out as a whole (evidence.py).
+of others, and what one group makes up is left out as a whole (pliant/betting.py).
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
+from pliant.betting import Evidence, Hypothesis
 from pliant.errors import InputError
 from pliant.fairness import NOBODY
-from pliant.rollout.evidence import Evidence, Hypothesis
 from pliant.state import Finite, Sum, Whole
 
 Arm = Literal["champion", "canary"]

@@ -1,35 +1,28 @@
-"""Bets against "nothing that matters has changed", each of which wins nothing on average while that is so.
+"""The bets of the watch against "nothing that matters has changed" (pliant/betting.py). Wealth flows in over time, in all no
+more than 1, so each moment starts bets of its own. Two kinds:
 
-A bet multiplies its wealth by a factor whose mean is at most 1 under the null hypothesis, whatever came before. So a sum of
-wealths that starts at 1 ever exceeds 1/alpha with a probability of at most alpha, over all time (Ville's inequality;
-Ramdas, Grünwald, Vovk and Shafer, Game-theoretic statistics and safe anytime-valid inference, Statistical Science, 2023).
-Wealth flows in over time from a reserve, in all no more than 1, so each moment starts bets of its own (mixtures over the
-time of change: Shin, Ramdas and Rinaldo, E-detectors, New England Journal of Statistics in Data Science, 2024, whose sum
-here has weights, so as to hold for ever). Two kinds of bets:
-
-- *gross*: the share of a block of answers is one bounded value (Waudby-Smith and Ramdas, Estimating means of bounded random
-  variables by betting, JRSS B, 2023). Nothing is assumed of the answers inside a block, so that repeats are no evidence.
+- *gross*: the share of a block of answers is one bounded value. Nothing is assumed of the answers inside a block, so that
+  repeats are no evidence.
 - *course*: how far a window of many blocks lies from what is usual at its time, over its long-run standard deviation, is
   treated as sub-Gaussian. It counts up to `CLIP`: what alarms has lasted several windows.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-Floats = NDArray[np.float64]
+from pliant.betting import MOST, Floats, grow
+
 Ints = NDArray[np.int64]
 
 GROSS, POINTS = 1.0, 0.1  # by which a share must move at least: in its normal score (0.5 to 0.84), and as a share
 STAKES = (0.5, 0.9)  # of what a gross bet could lose
 TILTS = (0.5, 1.0, 2.0, 3.0)  # standard deviations by which a bet on the course expects it to be beyond the tolerance
 CLIP = 3.0  # standard deviations
-MAX_LOG = 230.0  # of a wealth: it stays finite
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,22 +44,14 @@ def new_tracks(bets: int) -> Tracks:
 def bet(tracks: Tracks, log_factors: Floats, fresh: float, before: int, hits: Ints) -> Tracks:
     """Return the tracks after a block: `fresh` flows in and is bet already; `before` it came so many observations, and
     `hits` [bets] of its own are what each bet is about."""
-    wealth = (tracks.wealth + fresh / len(log_factors)) * np.exp(np.minimum(log_factors, MAX_LOG))
+    factors = np.exp(np.minimum(log_factors, np.log(MOST)))
     begins = tracks.gain <= 0
     return Tracks(
-        np.minimum(wealth, math.exp(MAX_LOG)),
+        grow(tracks.wealth, factors, fresh),
         np.where(begins, 0.0, tracks.gain) + log_factors,
         np.where(begins, before, tracks.since),
         np.where(begins, 0, tracks.hits) + hits,
     )
-
-
-def reserve(steps: float, pace: float) -> float:
-    """Return what of the 1 has not flowed into the bets after so many blocks. It never reaches 0.
-
-    Until `pace` blocks it flows about evenly, later as the logarithm's slope, so that the bound holds for ever.
-    """
-    return 1 / (1 + math.log1p(steps / pace))
 
 
 def gross_bands(shares: Floats) -> tuple[Floats, Floats]:

@@ -21,9 +21,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import chdtri, expit, gammaln, logit
 
+from pliant.betting import Floats
 from pliant.errors import InputError
 from pliant.state import Finite, Sum, Whole, read
-from pliant.watch.betting import Floats, Ints
+from pliant.watch.betting import Ints
 
 DAY, HOUR, WINDOW = 86_400, 3600, 1200  # seconds
 OF_BURN_IN = 25  # windows have so many answers at least: burn_in over this

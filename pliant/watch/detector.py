@@ -26,12 +26,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
+from pliant.betting import Floats, reserve
 from pliant.errors import InputError
 from pliant.state import Finite, Whole, read
 from pliant.watch.betting import (
     STAKES,
     TILTS,
-    Floats,
     Ints,
     Tracks,
     bet,
@@ -39,7 +39,6 @@ from pliant.watch.betting import (
     gross_bands,
     gross_factors,
     new_tracks,
-    reserve,
 )
 from pliant.watch.binning import Binning, Counts, coarse_bins, merge, quantiles
 from pliant.watch.course import OF_BURN_IN, TOLERANCE, Compared, Course, course_from, distance, shares, tally

@@ -4,7 +4,7 @@ No label is needed: where the large model overturns more answers than the plan's
 plan was made for. The share is drawn before anything is known of the answer, and each audit waits as long as it takes, among
 the requests of its worth but behind those that are due: so busy hours count as much as idle ones. What an audit says reaches
 no client and is counted nowhere else, neither among answers nor outcomes nor tenants. An anytime-valid bet against what was
-proven (pliant/outcomes/record.py) breaks by chance in at most 5% of services, ever; then a safer candidate takes the
+proven (pliant/betting.py) breaks by chance in at most 5% of services, ever; then a safer candidate takes the
 place of the default until another version is served. The watch tests the same comparisons for change; its alarm retrains.
 """
 
@@ -14,14 +14,15 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from prometheus_client import REGISTRY, CollectorRegistry
 
+from pliant.betting import Bets
 from pliant.cascade.artifact import Candidate, Cascade
-from pliant.outcomes.record import TARGET, Wealth, bet, evidence, initial_wealth
+from pliant.outcomes.record import TARGET
 from pliant.serving.cascade.catalog import Catalog
 from pliant.serving.cascade.endpoint import Draw, Handler, TextInProgress, begin
 from pliant.serving.cascade.metric_list import AGREEMENT
@@ -57,8 +58,8 @@ class _Test:
     """The audits of one candidate of a version, and the bet against what was proven of it."""
 
     version: int
-    wealth: Wealth
     proven: float | None  # share of early answers that are the large model's, at least; None: nothing
+    bets: Bets = field(default_factory=Bets)
     compared: int = 0
     agreed: int = 0
     missed: int = 0
@@ -66,14 +67,14 @@ class _Test:
 
     def add(self, agrees: bool) -> None:
         if self.proven is not None:
-            self.wealth = bet(self.wealth, self.compared, not agrees, self.proven)
+            self.bets.add(not agrees, self.proven)
         self.compared += 1
         self.agreed += agrees
         self.broken = self.broken or self.evidence >= TARGET
 
     @property
     def evidence(self) -> float:
-        return 1.0 if self.proven is None else float(evidence(self.wealth, self.compared))
+        return self.bets.evidence
 
 
 class Audit:
@@ -183,7 +184,7 @@ class Audit:
         key = served.cascade.task, candidate.name
         test = self._tests.get(key)
         if test is None or test.version != served.version:
-            test = self._tests[key] = _Test(served.version, initial_wealth(), proven(candidate))
+            test = self._tests[key] = _Test(served.version, proven(candidate))
         return test
 
     def _serves(self, handler: Handler) -> bool:

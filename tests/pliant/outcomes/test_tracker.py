@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pliant.outcomes.record import CONFIDENCE, TARGET, Blocks, Record, bet, evidence, initial_wealth, reserve
+from pliant.betting import Blocks, bet, evidence, initial_wealth
+from pliant.outcomes.record import CONFIDENCE, TARGET, Record
 from pliant.outcomes.tracker import DAY, Answered, LabelResult, Report, Tracker
 from pliant.state import read
 from tests.fixtures.observed import remember_in
@@ -109,8 +110,8 @@ def test_no_bet_has_a_mean_gain_while_the_promise_is_kept(promised, shortfall, l
     """Ville's inequality needs this alone: the mean wealth after a label is at most the wealth before it."""
     wrong = (1 - promised) * shortfall  # right more often than promised
     right, lost = (bet(initial_wealth(), labels, was, promised) for was in (False, True))
-    mean = wrong * lost.sum() + (1 - wrong) * right.sum() + reserve(labels + 1)
-    assert mean <= initial_wealth().sum() + reserve(labels) + 1e-4  # a promise of 1 counts as 1 - 1e-6
+    mean = wrong * evidence(lost, labels + 1) + (1 - wrong) * evidence(right, labels + 1)
+    assert mean <= evidence(initial_wealth(), labels) + 1e-4  # a promise of 1 counts as 1 - 1e-6
 
 
 @given(
@@ -230,8 +231,8 @@ def test_the_evidence_is_that_of_twelve_bets_and_a_reserve_counted_one_by_one():
         left = 0.5 / (1 + math.log(1 + (number + 1) / 200))
         for place, factor in enumerate(factors):
             rate = 1 / (1 + (1 - allowed) / (allowed * factor))
-            purses[place] *= rate / allowed if wrong else (1 - rate) / (1 - allowed)
             purses[place] += (held - left) / 12
+            purses[place] *= rate / allowed if wrong else (1 - rate) / (1 - allowed)
         held, wealth = left, bet(wealth, number, wrong, promised)
         assert wealth == pytest.approx(purses)
         assert evidence(wealth, number + 1) == pytest.approx(sum(purses) + held)

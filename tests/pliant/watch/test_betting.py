@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import hypergeom
 
+from pliant.betting import reserve
 from pliant.errors import InputError
-from pliant.watch.betting import bet, course_factors, gross_bands, gross_factors, new_tracks, reserve
+from pliant.watch.betting import bet, course_factors, gross_bands, gross_factors, new_tracks
 from pliant.watch.binning import Binning, classes, coarse_bins, linear, logarithmic, merge, quantiles
 from pliant.watch.course import Course, distance, shares, tally
 from pliant.watch.system import mean_confidence

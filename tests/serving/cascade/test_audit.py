@@ -10,8 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pliant.betting import bet, evidence, initial_wealth
 from pliant.cascade.artifact import Candidate, Gate
-from pliant.outcomes.record import TARGET, bet, evidence, initial_wealth
+from pliant.outcomes.record import TARGET
 from pliant.protocol import Arrived, replay
 from pliant.serving.cascade.assembly import CascadeSystem, make_knowledge, make_scheduler
 from pliant.serving.cascade.audit import AT_ONCE, agree, proven

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pliant.betting import SEEKING, STAKES, Evidence, Hypothesis
 from pliant.errors import InputError
-from pliant.rollout.evidence import SEEKING, STAKES, Evidence, Hypothesis
 from pliant.state import read
 
 OUTCOMES = st.lists(st.sampled_from((-1.0, -0.25, 0.0, 0.5, 1.0)), max_size=40)
@@ -89,8 +89,8 @@ def test_a_hypothesis_that_no_bet_can_be_made_with_is_refused(figures):
 @pytest.mark.parametrize(
     "change",
     [
-        {"wealth": {"whole": {"grid": [0.0], "seeking": 0.0}, "without": {}}},
-        {"wealth": {"whole": {"grid": [0.0] * 6, "seeking": math.nan}, "without": {}}},
+        {"wealth": {"whole": [0.0], "without": {}}},
+        {"wealth": {"whole": [0.0] * 6 + [math.nan], "without": {}}},
         {"squares": -1.0},
         {"outcomes": True},
         {"more": 1},
