@@ -44,6 +44,12 @@ def less_accurate(some: Bundle, by: float) -> Bundle:
     return replace(some, tasks=tuple(tasks))
 
 
+def test_a_challenger_of_lower_accuracy_fails_and_a_better_one_passes():
+    good, bad = bundle(), less_accurate(bundle(), 0.3)
+    assert not judge(good, bad, ONCE, SHORT).passed
+    assert judge(bad, good, ONCE, SHORT).passed
+
+
 def test_a_champion_of_other_points_measured_at_a_quieter_hour_does_not_keep_its_place_by_that():
     champion, quiet = bundle(), profile_with_points("sha256:b", "cpu")
     champion = replace(champion, profile=quiet, tasks=tuple(with_points(task) for task in champion.tasks))
