@@ -184,7 +184,7 @@ class Pipeline(ABC, Generic[C, U, R, S]):
             )
             released = merged([cls.train(each, new_task) for each in given])
             clean(cls.system)
-            return released.to_dict()
+            return asdict(released)
 
         return system_flow(cls.system, cls.system)(pipeline)
 

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -53,10 +53,6 @@ class Release:
     versions: Mapping[str, int]
     new: tuple[str, ...]
     run: str  # MLflow run
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values for Prefect, which keeps a flow's result as JSON."""
-        return asdict(self)
 
 
 def merged(releases: Iterable[Release]) -> Release:

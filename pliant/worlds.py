@@ -30,7 +30,6 @@ class World:
     pausing: tuple[float, float] = (0.0, math.inf)  # from when until when launches are paused
     steps: tuple[tuple[float, float], ...] = ()  # (from when, further factor), ascending; 1 before the first
     drift: float = 0.0  # growth of the logarithm of the seconds, a second
-    drifting: float = math.inf  # when the drift ends
     by_setting: float = 0.0  # standard deviation of the logarithm of an error that each operating point has
     by_size: float = 0.0  # the same for each size of a batch, in powers of two
     by_length: float = 0.0  # the same for each length of the longest request, in powers of two
@@ -47,7 +46,7 @@ class Course:
     def seconds(self, expected: float, at: float, setting: Hashable = 0, size: float = 1, length: float = 0) -> float:
         """Return the seconds of what begins at `at` and takes `expected` seconds by the profile."""
         world = self.world
-        logarithm = math.log(world.factor) + world.drift * min(max(at, 0.0), world.drifting)
+        logarithm = math.log(world.factor) + world.drift * max(at, 0.0)
         logarithm += math.log(next((factor for since, factor in reversed(world.steps) if at >= since), 1.0))
         logarithm += self._error("setting", setting, world.by_setting)
         logarithm += self._error("size", _octave(size), world.by_size)

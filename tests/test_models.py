@@ -12,7 +12,7 @@ def test_every_test_of_a_model_and_of_training_is_among_them_and_none_of_a_pure_
 
     computing = ("pliant/tokens/test_runtime", "training/tokens/test_task", "flows/test_stages")
     assert all(reach(*computing, "pliant/bins/runtimes/test_runtime", "pliant/packing/engine/test_paged_engine"))
-    commanding = ROOT / "tests" / "benchmarks" / "tokens" / "test_live.py"
+    commanding = ROOT / "tests" / "benchmarks" / "tokens" / "test_demo.py"
     assert reaches_torch(commanding) and not may_compute(commanding)
     pure = (
         "pliant/test_tenants",

@@ -27,6 +27,7 @@ from pliant.bins.planning.plan import Window, start_plan, swaps
 from pliant.bins.replay import Pool, Replay, shared
 
 WARM = 120.0  # seconds
+PERIOD = 120.0  # seconds between two plans of a scheme that plans
 DENSE = 1.4
 Floats = np.typing.NDArray[np.float64]
 Setting = tuple[str, str, int, float]
@@ -43,7 +44,6 @@ class Scheme:
     placement: str
     dispatch: str = ""
     plan: str = ""
-    period: float = 120.0
 
 
 PAIR = Scheme("published: ILP + Algorithm 1", "static", "single", "published", "published")
@@ -125,14 +125,14 @@ def _single(job: Job, scheme: Scheme, known: Knowledge, trace: Trace) -> Floats:
     replay = Replay(Pool.of(known, scheme.dispatch), held, len(first))
     done: list[Floats] = []
     changes: list[tuple[int, int]] = []
-    cuts = np.arange(0.0, job.seconds + scheme.period, scheme.period)
+    cuts = np.arange(0.0, job.seconds + PERIOD, PERIOD)
     edges = np.searchsorted(trace.times, cuts)
     for begin, a, b in zip(cuts, edges, edges[1:], strict=False):
         swapped = (changes, float(begin), max(1, int(SWAPS_AT_ONCE * job.devices)), LOAD_SECONDS)
         done.append(replay.serve(trace.times[a:b], first[a:b], None, *swapped))
         changes = []
         if scheme.plan and b > a:
-            window, now = Window(scheme.period, trace.times[a:b], first[a:b]), replay.held.tolist()
+            window, now = Window(PERIOD, trace.times[a:b], first[a:b]), replay.held.tolist()
             counts = planner.plan(known, window, len(now), scheme.plan, scheme.dispatch, now)
             changes = swaps(now, counts, replay.free_at.tolist())
     return np.concatenate(done)

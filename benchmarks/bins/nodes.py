@@ -117,16 +117,12 @@ def loss(story: Story, placement: str, period: float) -> Loss:
         refused_late=sum(at > request.deadline for at, request in dropped),
         twice=sum(ends[number] > 1 or runs[number] > 1 for number in requests),
         unanswered=sum(ends[number] == 0 for number in requests) + abs(len(requests) - len(story.replies)),
-        wrong=_wrong(story.replies),
+        wrong=sum(isinstance(r.got, Completed) and r.got.output[0] != r.payload for r in story.replies),
         noticed=noticed - story.killed,
         replanned=_replanned(journal, noticed, story.lost, placement) - noticed,
         returned=back_in_use(story) - story.added,
         rates=(whole, short, again),
     )
-
-
-def _wrong(replies: Sequence[Reply]) -> int:
-    return sum(isinstance(reply.got, Completed) and reply.got.output[0] != reply.payload for reply in replies)
 
 
 def _first(journal: Journal, after: float, holds: Callable[[JournalEntry], bool]) -> float:

@@ -21,14 +21,13 @@ HALF = 2  # bytes of a number in half precision, of weights and of the cache
 
 @dataclass(frozen=True, slots=True)
 class LargeModel:
-    """A decoder with full attention, in half precision. `parameters` counts all; `context` is in tokens."""
+    """A decoder with full attention, in half precision. `parameters` counts all."""
 
     name: str
     layers: int
     hidden: int
     heads: int
     parameters: float
-    context: int = 2048
 
     @property
     def weight_bytes(self) -> float:

@@ -38,7 +38,7 @@ def capacity(world: World, seconds: float, launch: float) -> float:
     `launch`: seconds of a launch by the profile at the capacity; pauses take from it what a launch has of them.
     """
     at = (np.arange(POINTS) + 0.5) * seconds / POINTS
-    factor = world.factor * np.exp(world.drift * np.minimum(at, world.drifting) + world.noise**2 / 2)
+    factor = world.factor * np.exp(world.drift * at + world.noise**2 / 2)
     for since, step in world.steps:  # each replaces the one before
         following = min((other for other, _ in world.steps if other > since), default=math.inf)
         factor = np.where((at >= since) & (at < following), factor * step, factor)

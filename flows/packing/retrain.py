@@ -114,7 +114,7 @@ def packing_retrain(
     released = merged(releases)
     if reason and not released.versions:
         follow_up("packing/nightly", reason)
-    return released.to_dict()
+    return asdict(released)
 
 
 def _retrain(config: PackingFlowConfig, loaded: LoadedChampion, path: Path) -> Release:

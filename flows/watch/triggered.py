@@ -27,7 +27,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from functools import wraps
 from pathlib import Path
@@ -96,7 +96,7 @@ def triggered(system: str, function: Callable[P, dict[str, Any]]) -> Callable[P,
             if deployed and (reason or run.auto_scheduled):
                 sentence = sentence or over_budget(system, limits.training_hours_per_week)
             if sentence:
-                nothing = Release(False, sentence, {}, (), "").to_dict()
+                nothing = asdict(Release(False, sentence, {}, (), ""))
                 return cast(Any, Completed(name=SKIPPED, message=sentence, data=nothing))  # type: ignore[no-any-return]
             check_registry(settings.read(), system, patient=deployed)
             if reason:

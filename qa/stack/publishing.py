@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ def publish(folder: Path, seed: int) -> dict[str, Any]:
     published = ProjectsPublisher(folder).publish(seed, lambda: passing(folder, "commit"))
     released = published.release(True, "a test")
     show_release("bins", "a test", released)
-    return released.to_dict()
+    return asdict(released)
 
 
 @system_flow("publishing", "bins")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Any, ClassVar, Generic
 
 from typing_extensions import TypeVar  # with defaults, which the standard library has from 3.13 on
@@ -120,7 +121,7 @@ class Endpoint(Generic[S, C, H, D, M]):
 
     async def refresh(self) -> dict[str, Any]:
         """Poll the registry now, and return the outcome. Raises as `Refresher`'s poll."""
-        return (await self._poller.poll()).to_dict()
+        return asdict(await self._poller.poll())
 
     def status(self) -> Any:
         """Return what GET /status answers, or a coroutine that does."""
@@ -139,7 +140,7 @@ class Endpoint(Generic[S, C, H, D, M]):
             "standby": standby.number if (standby := self._generations.standby) is not None else None,
             "trial": trials.to_dict() if (trials := self._refresher.trials) is not None else None,
             "watch": watcher.to_dict() if (watcher := self._refresher.watcher) is not None else None,
-            "refresh": self._poller.last.to_dict(),
+            "refresh": asdict(self._poller.last),
             "refresh_seconds": self._poller.seconds,
             "waiting": present.driver.waiting,
             "pending": present.driver.pending,

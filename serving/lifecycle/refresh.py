@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol
 
 from typing_extensions import TypeVar
@@ -57,10 +57,6 @@ class Outcome:
     outcome: str  # unchanged, changed, held (the new versions do not fit together yet) or failed
     message: str
     changed: Mapping[str, int]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the outcome as JSON has it."""
-        return asdict(self)
 
 
 Poll = Callable[[bool], Awaitable[Outcome]]

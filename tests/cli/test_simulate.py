@@ -118,13 +118,6 @@ def test_the_reference_load_grows_with_the_number_of_devices(requests_of, parts)
     assert double == pytest.approx(2 * single, rel=0.1)
 
 
-def test_tokens_a_poisson_load_has_the_rate_and_length_that_were_asked_for():
-    requests = tokens_command.requests_of("poisson:200:5", bundle(), 1, 0)
-    assert len(requests) == pytest.approx(1000, rel=0.15)
-    assert max(request.arrival for request in requests) < 5.0
-    assert {request.task for request in requests} == {"digit", "loops"}
-
-
 def test_bins_a_load_has_the_streams_asked_for_and_lengths_as_the_champion_was_made_for():
     requests = bins_command.requests_of("poisson:200:5", [MAIL, NOTES], 1, 0)
     assert len(requests) == pytest.approx(1000, rel=0.15) and max(request.arrival for request in requests) < 5.0
@@ -136,16 +129,6 @@ def test_bins_a_load_has_the_streams_asked_for_and_lengths_as_the_champion_was_m
     drawn = bins_command.typical_of(replace(MAIL, lengths=observed))
     assert np.bincount(drawn, minlength=301)[[20, 300]].tolist() == [375, 125]
     assert set(bins_command.typical_of(replace(MAIL, lengths=np.zeros(513, np.int64)))) == {512}
-
-
-def test_bins_the_same_requests_are_served_by_all_and_ours_is_no_worse():
-    table = bins_command.compared([MAIL, NOTES], "poisson:300:1", "completion", None, 4, 0)
-    columns = [list(column.cells) for column in table.columns]
-    assert columns[0] == ["ours, shared", "ST: padding", "DT: dynamic shapes", "published pair"]
-    assert len(set(columns[1])) == 1
-    means = [float(cell) for cell in columns[3]]
-    assert means[0] == min(means)
-    assert "mail dynamic" in columns[8][2] and columns[8][1].startswith("mail 512:")
 
 
 def test_bins_ours_is_served_by_the_policy_asked_for_and_the_others_as_ever():

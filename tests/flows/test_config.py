@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from pliant.errors import InputError
-from pliant.flows.bins.config import BinsFlowConfig, StreamConfig
+from pliant.flows.bins.config import StreamConfig
 from pliant.flows.bins.config import read as bins
-from pliant.flows.cascade.config import CascadeFlowConfig, LevelConfig, TaskConfig
+from pliant.flows.cascade.config import LevelConfig, TaskConfig
 from pliant.flows.cascade.config import read as cascade
-from pliant.flows.packing.config import MemoryConfig, PackingFlowConfig
 from pliant.flows.packing.config import read as packing
 from pliant.flows.tokens.config import TokensFlowConfig
 from pliant.flows.tokens.config import read as tokens
@@ -29,12 +28,6 @@ def within(system: str, key: str, value: Any) -> InputError:
     with pytest.raises(InputError) as error:
         READERS[system](overrides=values)
     return error.value
-
-
-def test_nothing_given_is_the_default():
-    assert (tokens(), bins(), cascade()) == (TokensFlowConfig(), BinsFlowConfig(), CascadeFlowConfig())
-    assert packing() == PackingFlowConfig(memory=MemoryConfig(pages=48))
-    assert (packing().name, cascade().tasks[0].data, bins().edges.count) == ("docstrings", "docstrings:package", "auto")
 
 
 @pytest.mark.parametrize(
@@ -133,10 +126,6 @@ def test_options_that_lack_a_size_are_told_in_the_words_of_the_check():
         "qkv_bias": True,
     }
     assert tokens(overrides={"foundation": {"options": options}}).foundation.options == options
-
-
-def test_a_whole_number_will_do_for_a_number_and_gives_equal_settings():
-    assert repr(tokens(overrides={"task": {"epochs": 2}})) == repr(tokens(overrides={"task": {"epochs": 2.0}}))
 
 
 NAMES = ("../up", "a/b", "a b", ".hidden", "-front", "", "a\n", "a\0b", "é", "..", "encoder/x", "%2e%2e")

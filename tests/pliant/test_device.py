@@ -11,7 +11,7 @@ from torch import nn
 from pliant import precision
 from pliant.device import describe_device, device_class, free_bytes, reporting_memory, resolve_device, threads
 from pliant.errors import InputError, WorkerError
-from pliant.memory import free_memory, gib
+from pliant.memory import free_memory
 from pliant.precision import check_precision, convert, dtype_of, half_precision, has_bfloat16, is_fast, usable_precision
 
 
@@ -126,10 +126,6 @@ TOP = "sys/fs/cgroup"
 )
 def test_what_is_free_is_the_least_of_the_systems_and_of_each_containers(tmp_path, cgroup, files, free):
     assert free_memory(machine(tmp_path, cgroup, files)) == free
-
-
-def test_sizes_are_told_in_gib():
-    assert [gib(size) for size in (0, 1 << 30, 5 << 28)] == ["0 GiB", "1 GiB", "1.25 GiB"]
 
 
 ASKED = {

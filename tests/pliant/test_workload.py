@@ -108,7 +108,6 @@ def mean_seconds(world: World, at: float = 0.0, count: int = 4000, **key) -> flo
         (World("step", steps=((3.0, 2.0), (6.0, 1.0))), 3.0, 2.0),
         (World("step over", steps=((3.0, 2.0), (6.0, 1.0))), 6.0, 1.0),
         (World("drift", drift=0.1), 10.0, math.e),
-        (World("drift ended", drift=0.1, drifting=5.0), 10.0, math.exp(0.5)),
     ],
 )
 def test_seconds_are_on_average_what_the_world_says(world: World, at: float, mean: float) -> None:

@@ -25,19 +25,6 @@ from tests.fixtures.certificate import certificate
 from tests.fixtures.listener import listening
 
 
-@pytest.mark.parametrize(
-    ("uri", "path"),
-    [
-        ("sqlite:///relative/m.db", Path("relative/m.db")),
-        ("sqlite:////absolute/m.db", Path("/absolute/m.db")),
-        ("http://host:5000", None),
-        ("postgresql://host/db", None),
-    ],
-)
-def test_a_sqlite_address_names_its_file(uri, path):
-    assert database(uri) == path
-
-
 @pytest.mark.parametrize("uri", ["sqlite:////c#/m.db", "sqlite:///m.db?mode=ro"])
 def test_a_sqlite_address_that_ends_before_its_path_does_is_refused(uri):
     with pytest.raises(RegistryError, match=r"has a # or [?] in its path"):

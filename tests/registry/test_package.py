@@ -43,16 +43,3 @@ def test_what_manages_models_is_no_model_of_a_system(system):
     for name in (names.release(system), names.lock(system) + "1", names.experiment(system)):
         assert names.system_of(name) is None
     assert len({names.release(system), names.lock(system), names.experiment(system), names.prefix(system)}) == 4
-
-
-def test_names_are_those_that_registries_hold_by_now():
-    """Another name would leave what was published under the former one behind."""
-    assert (names.experiment("bins"), names.prefix("bins")) == ("pliant-bins", "pliant-bins-")
-    assert (names.release("bins"), names.lock("bins")) == ("pliant-release-bins", "pliant-lock-bins-")
-    assert (names.TOKENS_BACKBONE, names.TOKENS_PROFILE) == ("pliant-tokens-backbone", "pliant-tokens-profile")
-    assert names.TOKENS_TASK == "pliant-tokens-task-"
-    assert (names.BINS_PREFIX, names.BINS_ENCODER) == ("pliant-bins-", "pliant-bins-encoder-")
-    assert (names.CASCADE_TASK, names.CASCADE_MODEL) == ("pliant-cascade-task-", "pliant-cascade-model-")
-    assert names.PACKING_GENERATOR == "pliant-packing-generator-"
-    assert names.PACKING_PREDICTOR == "pliant-packing-predictor-"
-    assert names.LEVEL_TAG == "pliant.model."

@@ -7,8 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from pliant.errors import InputError
-from pliant.flows.config import check_device
 from pliant.flows.packing import stages
 from pliant.flows.packing.config import MemoryConfig, PackingFlowConfig
 from pliant.flows.packing.stages import GENERATOR, STEPS, converted, make_steps, measure, on_device
@@ -56,23 +54,6 @@ def test_of_two_precisions_the_one_that_was_measured_faster_is_taken(processor, 
     assert (generator.precision, seconds) == (fastest, {"float32": 2.0, "bfloat16": 1.0})
     processor(False)
     assert converted(tiny_generator(), AUTO) == (tiny_generator(), {})
-
-
-@pytest.mark.parametrize(
-    ("precision", "sentence"),
-    [
-        ("float16", "precision is float16, but must be float32 here: float16 is for GPUs"),
-        (
-            "bfloat16",
-            "precision is bfloat16, but must be float32 here: this processor has no instructions for bfloat16",
-        ),
-    ],
-)
-def test_a_precision_that_the_device_lacks_is_refused_before_anything_is_trained(processor, precision, sentence):
-    processor(False)
-    with pytest.raises(InputError) as caught:
-        check_device(PackingFlowConfig(precision=precision))
-    assert str(caught.value) == sentence
 
 
 def test_what_was_made_in_one_precision_is_not_taken_for_another(processor):

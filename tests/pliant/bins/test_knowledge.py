@@ -52,35 +52,6 @@ def test_a_cost_is_that_of_the_fastest_shape_that_takes_the_texts(length, texts,
 # Artifacts
 
 
-@pytest.mark.parametrize("placement", ["shared", "single"])
-def test_all_that_is_known_of_two_streams_is_what_their_artifacts_say(placement):
-    known = knowledge_of([MAIL, CHAT], placement=placement)
-    assert (known.placement, known.load_seconds) == (placement, 1.0)
-    dynamic = placement == "shared"
-    mail, chat = known.streams
-    assert [(s.name, s.slo, s.first, len(s.runtimes)) for s in known.streams] == [
-        ("mail", 0.15, 0, 4 + dynamic),
-        ("chat", 0.05, 4 + dynamic, 2 + dynamic),
-    ]
-    assert known.runtimes == mail.runtimes + chat.runtimes
-    assert [(r.stream, r.length, r.batches, r.settings, r.seconds) for r in mail.runtimes[:4]] == [
-        (0, length, (1, 4), (2 * at, 2 * at + 1), (cost(length, 1), cost(length, 4)))
-        for at, length in enumerate((64, 128, 256, 512))
-    ]
-    assert [(r.stream, r.length, r.batches, r.settings, r.seconds) for r in chat.runtimes[:2]] == [
-        (1, length, (2,), (9 + at,), (cost(length, 2),)) for at, length in enumerate((32, 128))
-    ]
-    if dynamic:
-        assert [(s.runtimes[-1].batches, s.runtimes[-1].settings) for s in known.streams] == [
-            ((1, 2, 4, 8), (8,)),
-            ((1, 2, 4, 8), (11,)),
-        ]
-    assert (mail.max_length, chat.max_length) == (512, 128)
-    assert (mail.max_batch, chat.max_batch) == ((8, 8) if dynamic else (4, 2))
-    assert (mail.batches, chat.batches) == (((1, 2, 4, 8), (1, 2, 4, 8)) if dynamic else ((1, 4), (2,)))
-    assert known.stream("chat") is chat
-
-
 def test_shares_are_those_of_the_observed_lengths_by_the_shortest_runtime_that_is_long_enough():
     seen = np.zeros(513, np.int64)
     seen[[0, 64, 65, 512]] = 1, 2, 3, 2

@@ -140,14 +140,6 @@ def test_a_client_that_leaves_takes_all_of_its_texts_along(registry):
         assert service.wait(leave()) == 0 and service.sample("pliant_cancelled_total") == 3
 
 
-def test_a_device_that_dies_in_a_launch_is_started_again_and_its_text_answered(registry):
-    publish_tiny(registry)
-    with serving(registry) as service:
-        service.devices[0].trouble = {ANY: "die"}
-        assert service.wait(embed(service, TEXT)).status_code == 200
-        assert service.wait(embed(service, TEXT)).status_code == 200
-
-
 @pytest.mark.parametrize(
     "texts",
     [

@@ -363,25 +363,6 @@ def test_what_does_not_fit_is_refused_in_teis_shape_and_the_next_request_served(
     assert three.post("/embed", {"inputs": SHORT}).status_code == 200
 
 
-@pytest.mark.parametrize(
-    ("content", "headers", "status", "sentence"),
-    [
-        (b'{"inputs": "a"', {}, 400, "body is not JSON"),
-        (b'["a"]', {}, 400, "body is a JSON list"),
-        (b'{"inputs": "a", "inputs": "b"}', {}, 422, "'inputs' is given 2 times"),
-        (b'{"inputs": "a"}', {"content_type": "text/plain"}, 415, "content-type is text/plain"),
-        (b'{"inputs": "' + b"a" * 2_000_001 + b'"}', {}, 413, "must be at most 2000000 bytes"),
-        (b'{"inputs": "a"}', {"x_pliant_deadline": "soon"}, 422, "x-pliant-deadline is 'soon'"),
-        (b'{"inputs": "a"}', {"x_pliant_deadline": "-1"}, 422, "x-pliant-deadline is -1"),
-        (b'{"inputs": "a"}', {"x_pliant_deadline": "nan"}, 422, "x-pliant-deadline is nan"),
-    ],
-)
-def test_bodies_and_headers_that_are_none_are_refused(both, content, headers, status, sentence):
-    response = both.call("POST", "/embed", content, **headers)
-    assert response.status_code == status and sentence in response.json()["error"], response.text
-    assert both.post("/embed", {"inputs": SHORT}).status_code == 200
-
-
 def test_a_wrong_method_is_answered_with_the_right_ones(both):
     for path, right in (("/status", "GET"), ("/info", "GET"), ("/colours/health", "GET"), ("/embed", "POST")):
         refused = both.call("PUT", path)

@@ -12,12 +12,10 @@ import pytest
 from pliant.cascade.calibrate import fit_spread
 from pliant.errors import ArtifactError, InputError
 from pliant.outcomes.files import read_inputs, read_labels
-from pliant.protocol import Failed, replay
 from pliant.registry.names import CASCADE_TASK, cascade_level
-from pliant.serving.cascade.assembly import CascadeSystem, build_plan, make_knowledge, make_scheduler, model_names
+from pliant.serving.cascade.assembly import CascadeSystem, build_plan, model_names
 from pliant.serving.cascade.catalog import load_catalog
 from pliant.serving.http.api_errors import ApiError
-from pliant.serving.journal import read
 from pliant.serving.lifecycle import system
 from tests.fixtures.cascade.in_process import QUIET, SURE, UNSURE, serve, serving
 from tests.fixtures.cascade.published import LEVELS, publish_tiny, tiny_cascade, tiny_classifier
@@ -86,35 +84,6 @@ def test_where_no_time_is_left_after_a_worker_died_the_former_levels_answer_stan
         assert (await service.ask(SURE, deadline=9.0))[0]["level"] == "small"
 
     serve(registry, check)
-
-
-def test_a_hung_worker_is_restarted_and_its_texts_are_answered(registry, tmp_path):
-    async def check(service):
-        service.devices[0].trouble = {0: "hang"}
-        answers = await service.ask(SURE, UNSURE, deadline=9.0)
-        assert [answer["level"] for answer in answers] == ["small", "large"]
-        assert service.devices[0].restarts == 1
-
-    serve(registry, check, QUIET.replace(launch_limit=1.0, journal=tmp_path / "journal.jsonl"))
-    assert [e.event.reason for e in read(tmp_path / "journal.jsonl") if isinstance(e.event, Failed)] == [
-        "it was still running after 1 s"
-    ]
-
-
-def test_the_journal_replays_to_itself_on_a_fresh_scheduler(registry, tmp_path):
-    settings = QUIET.replace(journal=tmp_path / "journal.jsonl")
-
-    async def check(service):
-        service.devices[0].trouble = {1: "die"}
-        await asyncio.gather(
-            *(service.ask(SURE, UNSURE, deadline=0.1 + 0.05 * i) for i in range(20)), return_exceptions=True
-        )
-
-    serve(registry, check, settings)
-    journal = read(tmp_path / "journal.jsonl")
-    catalog = load_catalog(registry, "champion")
-    assert len(journal) > 40
-    assert replay(make_scheduler(settings, make_knowledge(settings, catalog)), journal) == journal
 
 
 def test_workers_of_their_own_load_their_level_alone_and_every_device_has_its_turn(registry):

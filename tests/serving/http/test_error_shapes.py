@@ -18,7 +18,7 @@ from pliant.errors import (
     WorkerError,
 )
 from pliant.serving.http.api_errors import LONGEST_RETRY, ApiError, api_error_of
-from pliant.serving.http.openai import error_response, models
+from pliant.serving.http.openai import error_response
 from pliant.serving.http.tei import PredictBody, classifier_type
 from pliant.serving.http.tei import error_response as tei_response
 
@@ -44,12 +44,6 @@ def test_an_error_has_openais_status_type_and_code(status, code, expected, kind,
     content = {"message": "a sentence", "type": kind, "param": "field", "code": openais}
     assert (response.status_code, json.loads(response.body)) == (expected, {"error": content})
     assert response.headers.get("retry-after") == ("3" if expected in (429, 503) else None)
-
-
-def test_models_are_listed_with_when_they_were_loaded():
-    entry = {"id": "tales", "object": "model", "created": 5, "owned_by": "pliant"}
-    assert json.loads(models({"tales": 5}).body) == {"object": "list", "data": [entry]}
-    assert json.loads(models({}).body) == {"object": "list", "data": []}
 
 
 @pytest.mark.parametrize(
