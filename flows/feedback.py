@@ -184,7 +184,7 @@ def _is_sound(kept: KeptInput) -> bool:
 
 
 def _drawn(lessons: Sequence[Lesson], trusted: Collection[str]) -> list[Lesson]:
-    """Return the lessons of which those with a weight are drawn by it, the same on every night; of others the fit split stays.
+    """Return the lessons, those with a weight drawn by it, the same on every night. Of the others the fit split only trains.
 
     The heaviest stays, of all trusted tenants or of one other: nobody displaces others' labels by a heavy one.
     """

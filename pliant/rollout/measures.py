@@ -228,7 +228,8 @@ class Floors:
     @property
     def value(self) -> float:
         return 1.0 + sum(
-            weight * (floor.evidence.value - 1) for weight, floor in zip(_weights(), self.slices.values(), strict=False)
+            weight * (floor.evidence.value - 1)
+            for weight, floor in zip(slice_weights(), self.slices.values(), strict=False)
         )
 
     def add(self, name: str, seen: Arm | None, difference: float, group: int = NOBODY) -> None:
@@ -237,7 +238,7 @@ class Floors:
         if floor is None:
             if len(self.slices) >= MOST_SLICES:
                 return
-            weight = next(weight for number, weight in enumerate(_weights()) if number == len(self.slices))
+            weight = next(weight for number, weight in enumerate(slice_weights()) if number == len(self.slices))
             hypothesis = Hypothesis(FLOOR, -1.0, self.target / weight, 0 if self.instalment else SOON_OF_A_SLICE)
             floor = _Floor(Evidence.kept_back(hypothesis) if self.instalment else Evidence(hypothesis))
             floor.evidence.pay(self.instalment)
@@ -257,7 +258,8 @@ class Floors:
         return f"worse by more than {100 * FLOOR:g} points on {worst}" if worst else "no slice has labels"
 
 
-def _weights() -> Iterator[float]:
+def slice_weights() -> Iterator[float]:
+    """Yield the weights of the slices, in the order in which they come. They sum to at most 1."""
     yield from (EQUAL / EXPECTED for _ in range(EXPECTED))
     yield from ((1 - EQUAL) / (k * (k + 1)) for k in count(1))
 
