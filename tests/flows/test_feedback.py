@@ -125,8 +125,7 @@ def test_answers_that_were_drawn_unequally_plan_and_judge_as_the_traffic_is(tmp_
                 labels.append(
                     replace(known, at=NOW - 500 + number / 1000, label="8" if correct else "3", predicted="8")
                 )
-    heavy = replace(labels[-1], id="heavy", weight=1e6)
-    learnt = taught(write(tmp_path, [*labels, heavy]))
+    learnt = taught(write(tmp_path, [*labels, replace(labels[-1], id="heavy", weight=1e6)]))
     right = [lesson.record.correct for lesson in learnt if lesson.record.weight]
     chance = 3 * math.sqrt(0.815 * 0.185 / len(right))
     assert len(right) > 300 and abs(np.mean(right) - 0.815) < chance
