@@ -5,7 +5,9 @@ client had a key (or its tenant is trusted), and where no tenant that is not tru
 labels, so that below four such tenants nobody teaches anything (pliant/outcomes/labels.py). These shares are taken over the
 labels whose input is kept and which the flow can use, but for those that are the service's own answers: nobody gains a
 larger one by crowding out the inputs of others, or by being the latest.
-Where a service says which labels it wants, others only train.
+Where a service says which labels it wants, others only train. Those that it wanted stand for unequally many answers: what
+plans and judges is drawn from them by these weights, so that it is as the traffic is. Whatever trains is not weighted, which
+would lose rows and hardly change what a network learns (Byrd and Lipton, ICML 2019).
 A row is fitted, planned or tested with by a hash of what was sent, so no model is tested on what it, or a former one, was
 trained with. What passes all that still has to pass the flow's gate.
 """
@@ -18,7 +20,7 @@ import os
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -101,8 +103,8 @@ def lessons(
             "labels of %s passed over, as those of %s seem to be the service's own answers (noticed after %d)",
             *(task, tenant or "clients without a key", labels),
         )
-    sound = [lesson for lesson in sound if lesson.record.tenant not in echoes]
     trusted = tenants(config, environment)
+    sound = _drawn([lesson for lesson in sound if lesson.record.tenant not in echoes], trusted)
     chosen = _teach(_newest(_teach(sound, trusted), config.most), trusted)
     if len(chosen) < config.least:
         if records:
@@ -136,11 +138,16 @@ def part_of(name: str) -> Part:
 
     An answer's id is a name. A digest of the input is a better one, as the same input may come under many ids.
     """
-    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()
-    place = int.from_bytes(digest[:8], "big") / 2**64
+    place = _place(name)
     if place < TEST_SHARE:
         return "test"
     return "profiling" if place < TEST_SHARE + (1 - TEST_SHARE) * PROFILING_SHARE else "fit"
+
+
+def _place(name: str) -> float:
+    """Return a number from 0 to 1 that follows from the name, as if it were drawn uniformly."""
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()
+    return int.from_bytes(digest[:8], "big") / 2**64
 
 
 def part_of_input(kept: KeptInput) -> Part:
@@ -174,6 +181,28 @@ def _is_sound(kept: KeptInput) -> bool:
     """Whether a row holds an input: SQLite stores anything anywhere."""
     at, form, content = kept.at, kept.form, kept.content
     return isinstance(at, float) and isinstance(form, str) and isinstance(content, bytes) and bool(content)
+
+
+def _drawn(lessons: Sequence[Lesson], trusted: Collection[str]) -> list[Lesson]:
+    """Return the lessons, those with a weight drawn by it, the same on every night. Of the others the fit split only trains.
+
+    The heaviest stays, of all trusted tenants or of one other: nobody displaces others' labels by a heavy one.
+    """
+    heaviest: defaultdict[str | None, float] = defaultdict(float)
+    for lesson in lessons:
+        whose = None if lesson.record.tenant in trusted else lesson.record.tenant
+        heaviest[whose] = max(heaviest[whose], lesson.record.weight)
+    drawn = []
+    for lesson in lessons:
+        record = lesson.record
+        most = heaviest[None if record.tenant in trusted else record.tenant]
+        if not record.weight or _place(f"weight of {record.id}") * most <= record.weight:
+            drawn.append(lesson)
+        elif part_of_input(lesson.input) == "fit":
+            drawn.append(replace(lesson, record=replace(record, weight=0.0)))
+    if left := sum(bool(lesson.record.weight) for lesson in lessons) - sum(bool(each.record.weight) for each in drawn):
+        logger.info("labels of %s that neither plan nor judge, as others stand for more answers: %d", record.task, left)
+    return drawn
 
 
 def _teach(lessons: Sequence[Lesson], trusted: Collection[str]) -> tuple[Lesson, ...]:

@@ -17,7 +17,9 @@ answers depend on those before. The watch bets on arrays of shares (pliant/watch
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Annotated, Self
 
 import numpy as np
@@ -44,6 +46,16 @@ def reserve(steps: float, pace: float) -> float:
     Until `pace` steps it flows about evenly, later as the logarithm's slope, so that the bound holds for ever.
     """
     return 1 / (1 + math.log1p(steps / pace))
+
+
+EXPECTED, EQUAL = 12, 0.9  # among so many slices, those that come first, that share of the weight is divided
+
+
+def slice_weights() -> Iterator[float]:
+    """Yield the weights of the slices, in the order in which they come. The k-th beyond the first
+    `EXPECTED` has 1 / (k (k + 1)) of what those leave, so that however many come they sum to at most 1."""
+    yield from (EQUAL / EXPECTED for _ in range(EXPECTED))
+    yield from ((1 - EQUAL) / (k * (k + 1)) for k in count(1))
 
 
 STAKES = np.array([0.05, 0.2, 0.4, 0.6, 0.8, 0.95])  # of the largest stake, which would lose all at once

@@ -182,6 +182,8 @@ class OutcomeSettings(Settings):
 
     outcomes_days: NotNegative = 30.0
     """Days for which an answer can be labelled; 0: nothing is kept on disk."""
+    promise_floor: Share = 0.3
+    """By how much a class, tenant or declared slice may be below the promised accuracy."""
     keep_inputs: bool = False
     """Keep the texts or pictures that people sent, to learn from them with their labels."""
 

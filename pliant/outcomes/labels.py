@@ -24,6 +24,15 @@ Confidence = Annotated[float, Field(ge=0, le=1 + 1e-6)]
 """A probability; one of single precision may be a little over 1."""
 
 
+DECLARED = "the slice "
+
+
+def slices_of(label: Label, tenant: str, declared: str) -> tuple[str, ...]:
+    """Return the slices of a labelled answer: its class, whose it is, and what whoever labelled it declared."""
+    named = (f"the class {label}" if isinstance(label, str) else "", tenant and f"the tenant {tenant}")
+    return tuple(filter(None, (*named, declared and DECLARED + declared)))
+
+
 @dataclass(frozen=True, slots=True)
 class LabelRecord:
     """A label that counted, with the answer that it is of. It holds nothing that people wrote or sent."""

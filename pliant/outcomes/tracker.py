@@ -30,8 +30,8 @@ from random import Random
 from typing import Literal, NamedTuple
 
 from pliant.errors import InputError
-from pliant.outcomes.labels import Label, LabelRecord
-from pliant.outcomes.record import Figures, Key, Record, ReportedLabel, Version
+from pliant.outcomes.labels import DECLARED, Label, LabelRecord, slices_of
+from pliant.outcomes.record import FLOOR, MAX_DECLARED, Figures, Key, Record, ReportedLabel, Version
 
 DIGEST_BYTES = 16  # of an id: far too many for two ids to have the same
 MAX_RECORDS = 256  # candidates with figures; the one whose last label is oldest goes first
@@ -144,7 +144,7 @@ class Alarm:
 @dataclass(frozen=True, slots=True)
 class LabelResult:
     """What a label led to: a first one is "taken". `counted`: whether it changed figures; `broke`: whether it broke the
-    promise, and `refuted` whether that is now so without any one tenant's labels."""
+    promise or a floor, and `refuted` whether that is now so without any one tenant's labels."""
 
     status: Literal["taken", "repeated", "contradicted", "unknown"]
     answered: Answered | None = None
@@ -185,10 +185,16 @@ class Tracker:
     """
 
     def __init__(
-        self, memory: int = 100_000, seconds: float = math.inf, recorded: bool = False, drawn: float = 0.0
+        self,
+        memory: int = 100_000,
+        seconds: float = math.inf,
+        recorded: bool = False,
+        drawn: float = 0.0,
+        floor: float = FLOOR,
     ) -> None:
-        """`recorded`: whether changes are kept until they are drained; `drawn`: answers a day of each task and tenant."""
-        self._memory, self._seconds, self._recorded = memory, seconds, recorded
+        """`recorded`: whether changes are kept until they are drained; `drawn`: answers a day of each task and tenant;
+        `floor`: see `Record.add`."""
+        self._memory, self._seconds, self._recorded, self._floor = memory, seconds, recorded, floor
         self._a_day, self._random = drawn, Random()
         self._rows: OrderedDict[bytes, Row] = OrderedDict()  # by the digest of the id, the oldest first
         self._drawn: OrderedDict[bytes, Row] = OrderedDict()  # in the same order
@@ -269,12 +275,12 @@ class Tracker:
         self._asked |= {row.common.tenant: now for row in chosen}
         return sorted(waiting + chosen)
 
-    def take(self, id: str, label: Label, report: Report, tenant: str | None = "") -> LabelResult:
-        """Take the label of an answer, and count it. `tenant`: see `Record.add`.
+    def take(self, id: str, label: Label, report: Report, tenant: str | None = "", declared: str = "") -> LabelResult:
+        """Take the label of an answer, and count it. `tenant`: see `Record.add`; `declared`: a slice; empty: none.
 
         Where answers to its tenant were listed in the last 30 days, it counts if this one was, for as many as its inclusion
         says, and then although it is the second one. Else a second label for the same answer changes nothing. Raises
-        `InputError` as `Answered.correct` does.
+        `InputError` as `Answered.correct` does, and for one slice more than a candidate may have.
         """
         row = self.remembered(id, report.at)
         if row is None:
@@ -288,12 +294,17 @@ class Tracker:
         if not counted and former is not None:
             return LabelResult("repeated", answered, correct)
         number, record = number_of(answered, label), self._record_of(answered.key)
+        slices = slices_of(label, answered.tenant, declared)
+        if declared and not record.has_room(slices[-1]):
+            known = ", ".join(name.removeprefix(DECLARED) for name in record.slices if name.startswith(DECLARED))
+            raise InputError("slice", repr(declared), f"one of the {MAX_DECLARED} that were declared first: {known}")
         weight = (1 / row.inclusion if selective else 1.0) if counted else 0.0
         self._replace(row._replace(label=number, inclusion=0.0 if counted else row.inclusion))
-        before, broke = record.refuted, False
+        before, broke = record.refutations, False
         if counted:
             reported = ReportedLabel(id, label, correct, report.tenant, report.key, report.at)
-            broke = record.add(answered.level, answered.confidence, answered.promised, reported, tenant, weight)
+            given = answered.level, answered.confidence, answered.promised, reported
+            broke = record.add(*given, tenant, weight, slices, self._floor)
         else:
             record.unasked += 1
         if self._recorded:
@@ -310,7 +321,7 @@ class Tracker:
             if len(self._alarms) > MAX_ALARMS:
                 self._alarms.popitem(last=False)
         status: Literal["taken", "repeated"] = "taken" if former is None else "repeated"
-        return LabelResult(status, answered, correct, counted, broke, record.refuted and not before)
+        return LabelResult(status, answered, correct, counted, broke, record.refutations > before)
 
     def alarms(self) -> list[Alarm]:
         """Return the latest alarms, the oldest first."""

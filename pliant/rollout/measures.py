@@ -23,14 +23,12 @@ of others, and what one group makes up is left out as a whole (pliant/betting.py
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import count
 from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
-from pliant.betting import Evidence, Hypothesis
+from pliant.betting import Evidence, Hypothesis, slice_weights
 from pliant.errors import InputError
 from pliant.fairness import NOBODY
 from pliant.state import Finite, Sum, Whole
@@ -199,8 +197,7 @@ class Comparison:
         assert all(part <= whole + 1e-6 for part, whole in zip(parts, self.total, strict=False)), "blocks too large"
 
 
-FLOOR, EXPECTED, EQUAL = 0.05, 12, 0.9
-"""By how much a slice may be worse; among how many slices, those that come first, that share of the weight is divided."""
+FLOOR = 0.05  # by which a slice may be worse
 SOON_OF_A_SLICE = 40  # matched pairs within which a floor that is missed shall show
 MOST_SLICES = 512
 
@@ -217,8 +214,7 @@ class _Floor:
 class Floors:
     """The floors of all slices. `value` is an e-process: the mean of theirs, weighted in the order in which they come.
 
-    The k-th slice beyond the first `EXPECTED` has 1 / (k (k + 1)) of what those leave, so that however many come the weights
-    sum to at most 1; what is not given away counts as 1.
+    What their weights leave counts as 1.
     """
 
     target: float  # that `value` is to reach
@@ -228,7 +224,8 @@ class Floors:
     @property
     def value(self) -> float:
         return 1.0 + sum(
-            weight * (floor.evidence.value - 1) for weight, floor in zip(_weights(), self.slices.values(), strict=False)
+            weight * (floor.evidence.value - 1)
+            for weight, floor in zip(slice_weights(), self.slices.values(), strict=False)
         )
 
     def add(self, name: str, seen: Arm | None, difference: float, group: int = NOBODY) -> None:
@@ -237,7 +234,7 @@ class Floors:
         if floor is None:
             if len(self.slices) >= MOST_SLICES:
                 return
-            weight = next(weight for number, weight in enumerate(_weights()) if number == len(self.slices))
+            weight = next(weight for number, weight in enumerate(slice_weights()) if number == len(self.slices))
             hypothesis = Hypothesis(FLOOR, -1.0, self.target / weight, 0 if self.instalment else SOON_OF_A_SLICE)
             floor = _Floor(Evidence.kept_back(hypothesis) if self.instalment else Evidence(hypothesis))
             floor.evidence.pay(self.instalment)
@@ -255,11 +252,6 @@ class Floors:
         """Return which slice has the most evidence against the challenger, in words."""
         worst = max(self.slices, key=lambda name: self.slices[name].evidence.value, default="")
         return f"worse by more than {100 * FLOOR:g} points on {worst}" if worst else "no slice has labels"
-
-
-def _weights() -> Iterator[float]:
-    yield from (EQUAL / EXPECTED for _ in range(EXPECTED))
-    yield from ((1 - EQUAL) / (k * (k + 1)) for k in count(1))
 
 
 @dataclass(slots=True)

@@ -157,11 +157,11 @@ class LabelledEndpoint(Endpoint[S, C, H, D, M]):
         self.outcomes, self._observer = outcomes, Observer(metrics, self.drift, outcomes)
         outcomes.on_broken = lambda event: refresher.tell("promise", event)
 
-    def outcome(self, id: str, label: str | float, client: Client = ANYBODY) -> dict[str, Any]:
-        """Record the right label of an earlier answer, also for a trial. Raises as `Outcomes.take`."""
-        taken, trial = self.outcomes.take(id, label, client), self._trial
+    def outcome(self, id: str, label: str | float, client: Client = ANYBODY, declared: str = "") -> dict[str, Any]:
+        """Record the right label of an earlier answer, and its slice, also for a trial. Raises as `Outcomes.take`."""
+        taken, trial = self.outcomes.take(id, label, client, declared), self._trial
         if trial is not None and self.outcomes.teaches(client):
-            trial.label(id, label)
+            trial.label(id, label, declared)
         return taken
 
 

@@ -31,15 +31,18 @@ class Outcome(Closed):
         Annotated[str, Tag("<str>")] | Annotated[float, Tag("<number>")],
         Discriminator(lambda label: "<str>" if isinstance(label, str) else "<number>"),
     ] = Field(description="the right label")
+    slice: str = Field("", pattern=r"^[\w.:=/ -]{1,64}$", description="a group of requests that has a floor of its own")
 
 
-def read_outcome(value: object) -> tuple[str, Label]:
-    """Return the id and the label in a report. Raises `InputError`."""
+def read_outcome(value: object) -> tuple[str, Label, str]:
+    """Return the id, the label and the slice in a report. Raises `InputError`."""
     outcome = Outcome.read(value, "outcome") if not isinstance(value, dict) else Outcome.read(value)
-    return outcome.id, outcome.label
+    return outcome.id, outcome.label, outcome.slice
 
 
-async def take_all(outcomes: list[Any], take: Callable[[str, Label], dict[str, Any]]) -> tuple[int, dict[str, Any]]:
+async def take_all(
+    outcomes: list[Any], take: Callable[[str, Label, str], dict[str, Any]]
+) -> tuple[int, dict[str, Any]]:
     """Return status and answer for a list of labels, each of which succeeds or fails by itself.
 
     Others have their turn on the event loop after every few labels, each of which takes some tenths of a millisecond.
@@ -74,12 +77,20 @@ class Promise(BaseModel):
     broken: bool
 
 
+class SliceFigures(BaseModel):
+    name: str = Field(description="such as: the class 3, the tenant acme, the slice mobile")
+    labels: int
+    accuracy: float
+    least: float = Field(description="its floor")
+
+
 class Figures(Promise):
     """The accuracy of one candidate by reported labels: what its figures have in each system."""
 
     task: str
     version: str | int = Field(description="of what is served for the task")
     unasked: int = Field(description="labels that came unasked where others were wanted, and count nowhere")
+    slices: list[SliceFigures] = Field(description="that are right less often than their floors allow")
 
 
 class RefusedOutcome(ErrorAnswer):
@@ -208,10 +219,15 @@ async def _outcomes(request: Request) -> Response:
     reports = value if isinstance(value, list) else [value]
     ids = [report.get("id") for report in reports[:MAX_LABELS] if isinstance(report, dict)]
     await endpoint.outcomes.recall([id for id in ids if isinstance(id, str)], client)
+
+    def take(id: str, label: Label, declared: str) -> dict[str, Any]:
+        taken: dict[str, Any] = endpoint.outcome(id, label, client, declared)
+        return taken
+
     if isinstance(value, list):
-        status, content = await take_all(value, lambda id, label: endpoint.outcome(id, label, client))
+        status, content = await take_all(value, take)
     else:
-        status, content = 200, endpoint.outcome(*read_outcome(value), client)
+        status, content = 200, take(*read_outcome(value))
     await endpoint.outcomes.written()
     return json_response(content, status)
 

@@ -23,7 +23,7 @@ from pliant.fairness import trusted_tenants
 from pliant.outcomes.echoes import Echoes
 from pliant.outcomes.files import folder_of
 from pliant.outcomes.labels import Label
-from pliant.outcomes.record import CONFIDENCE, Figures
+from pliant.outcomes.record import CONFIDENCE, FLOOR, Figures
 from pliant.outcomes.tracker import DAY, Alarm, Changes, Report, Tracker, digest_of
 from pliant.serving.client import ANYBODY, Client
 from pliant.serving.driver import PatientClock
@@ -106,12 +106,14 @@ class Outcomes:
         writer: OutcomeWriter | None = None,
         trusted: Collection[str] = (),
         wanted: float = WANTED,
+        floor: float = FLOOR,
     ) -> None:
-        """`clock` gives seconds since 1970; it may be set back. `wanted`: answers a day of each task and tenant.
+        """`clock` gives seconds since 1970; it may be set back. `wanted`: answers a day of each task and tenant; `floor`: by
+        which a slice may be below the promise.
 
         `trusted`: tenants whose labels teach without limit; "" for clients without a key, whose labels else teach nothing.
         """
-        self.tracker, self.clock = Tracker(memory, days * DAY, writer is not None, wanted), clock
+        self.tracker, self.clock = Tracker(memory, days * DAY, writer is not None, wanted, floor), clock
         self.inputs = None if writer is None else writer.inputs
         self._names, self._writer, self._trusted = names, writer, trusted
         self.echoes = Echoes()
@@ -164,12 +166,12 @@ class Outcomes:
             for row in rows
         ]
 
-    def take(self, id: str, label: Label, client: Client = ANYBODY) -> dict[str, Any]:
-        """Take the label of an answer that the client got; an administrator may report any.
+    def take(self, id: str, label: Label, client: Client = ANYBODY, declared: str = "") -> dict[str, Any]:
+        """Take the label of an answer that the client got; an administrator may report any. `declared`: its slice.
 
         The same label may come again, and counts once: see `Tracker.take`. Raises `ApiError` for an unknown id or one of
         another tenant (404), for another label than before (409), for too many a second (429) and while none can be written
-        (503), `InputError` for a label that the task does not have.
+        (503), `InputError` for a label that the task does not have, and for a slice too many.
         """
         if self._writer is not None and self._writer.failing:
             raise _not_kept()
@@ -190,7 +192,7 @@ class Outcomes:
             raise ApiError(404, "unknown_id", message, "id")
         with self._lock:
             evidence = EVIDENCE.get() if self.teaches(client) else None
-            taken = self.tracker.take(known, label, Report(client.tenant, client.key, now), evidence)
+            taken = self.tracker.take(known, label, Report(client.tenant, client.key, now), evidence, declared)
             figures = self.tracker.figures_of(row.common.key)
         if taken.status == "contradicted":
             message = f"label is {shorten(label)}, but must be the one reported before: a label cannot be changed"
@@ -274,7 +276,8 @@ class Outcomes:
             if level in (None, entry.level):
                 how = self._names.how(figures.candidate, entry.level).values()
                 self._of["calibration_error"].labels(figures.task, str(figures.version), *how).set(entry.error)
-        self._of["promise_broken"].labels(figures.task, str(figures.version), figures.candidate).set(figures.broken)
+        broken = figures.broken or bool(figures.slices)
+        self._of["promise_broken"].labels(figures.task, str(figures.version), figures.candidate).set(broken)
 
 
 def _not_kept() -> ApiError:
@@ -283,11 +286,11 @@ def _not_kept() -> ApiError:
 
 def open_outcomes(settings: OutcomeSettings, registry: CollectorRegistry = REGISTRY, names: Names = LEVELS) -> Outcomes:
     """Return the outcomes of a service, with those that former runs left below `settings.home`."""
-    days = settings.outcomes_days or DAYS
+    days, floor = settings.outcomes_days or DAYS, settings.promise_floor
     folder = folder_of(settings.home, settings.system)
     writer = open_writer(folder, MEMORY, days * DAY, settings.keep_inputs) if settings.outcomes_days else None
     trusted = trusted_tenants(settings.trusted_labels)
-    return Outcomes(registry, clock=PatientClock(), names=names, days=days, writer=writer, trusted=trusted)
+    return Outcomes(registry, clock=PatientClock(), names=names, days=days, writer=writer, trusted=trusted, floor=floor)
 
 
 def chosen_id(client: Client, id: str) -> str:
@@ -308,8 +311,13 @@ def broken_event(figures: Figures) -> dict[str, Any]:
 
 def promise_sentence(figures: Figures) -> str:
     """Return a sentence that explains a broken promise."""
+    slices = "".join(
+        f"; of {each.labels} of {each.name} {each.accuracy:.1%}, where at least {each.least:.1%} should be"
+        for each in figures.slices
+    )
     return (
-        f"the promise of {figures.candidate} for {figures.task} (version {figures.version}) is broken: of "
-        f"{figures.labels} labelled answers {figures.accuracy:.1%} are correct, but {figures.promised:.1%} were promised; "
+        f"the promise of {figures.candidate} for {figures.task} (version {figures.version}) is "
+        f"{'broken' if figures.broken else 'kept on the whole only'}: of {figures.labels} labelled answers "
+        f"{figures.accuracy:.1%} are correct, {'but ' * figures.broken}{figures.promised:.1%} were promised{slices}; "
         f"by chance this happens in at most {1 - CONFIDENCE:.0%} of all services"
     )

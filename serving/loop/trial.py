@@ -23,6 +23,7 @@ from secrets import token_hex
 from typing import Any, Generic, TypeVar
 from uuid import uuid4
 
+from pliant.outcomes.labels import slices_of
 from pliant.registry.releases import RegistryRelease
 from pliant.rollout.config import position
 from pliant.rollout.controller import Rollout
@@ -93,8 +94,8 @@ class Trial:
         self._failed = 0
         self._following: set[asyncio.Task[None]] = set()  # each waits for the end of an answer
         self.pairs = pairs
-        self._unmatched: OrderedDict[str, tuple[str | float, str, str]] = OrderedDict()
-        """Labels whose pair is on disk, or comes later, each with its tenant, and whose evidence it is."""
+        self._unmatched: OrderedDict[str, tuple[str | float, tuple[str, ...], str]] = OrderedDict()
+        """Labels whose pair is on disk, or comes later, each with its slices, and whose evidence it is."""
         self._unsought: list[str] = []  # ids of those that were not looked for on disk yet
 
     async def answer(self, call: Call[A], arrived: float, deadline: float, ended: Ended[A] | None = None) -> Served[A]:
@@ -172,9 +173,12 @@ class Trial:
         self._following.add(task)
         task.add_done_callback(self._following.discard)
 
-    def label(self, id: str, label: str | float) -> None:
-        """Take the right label of an answer of either arm: now, when its copy is answered, or when its pair is found."""
-        self._unmatched[id] = label, TENANT.get(), EVIDENCE.get()
+    def label(self, id: str, label: str | float, declared: str = "") -> None:
+        """Take the right label of an answer of either arm: now, when its copy is answered, or when its pair is found.
+
+        `declared`: its slice; empty: none.
+        """
+        self._unmatched[id] = label, slices_of(label, TENANT.get(), declared), EVIDENCE.get()
         if pair := self.pairs.take(id):
             self._count_label(id, pair)
             return
@@ -189,14 +193,10 @@ class Trial:
             self._count_label(id, pair)
 
     def _count_label(self, id: str, pair: Pair) -> None:
-        label, tenant, evidence = self._unmatched.pop(id, (None, "", ""))
-        slices = (
-            *([f"the class {label}"] if isinstance(label, str) else []),
-            *([f"the tenant {tenant}"] if tenant else []),
-        )
+        label, slices, evidence = self._unmatched.pop(id, (None, (), ""))
         if label is not None:
             right = bool(pair.champion == label), bool(pair.challenger == label)
-            self.feed(Label(id, *right, pair.seen, tuple(slices), tenant=evidence))
+            self.feed(Label(id, *right, pair.seen, slices, tenant=evidence))
 
     def feed(self, event: Event) -> None:
         """Give the controller an event, and have done what it wants."""

@@ -292,7 +292,7 @@ def labelled(candidate: str, *level: str) -> tuple[Metric, ...]:
             "promise_broken",
             LABELS,
             SWITCH,
-            "1 if the accuracy is below the promised one",
+            "1 if the accuracy is below the promised one, or a slice's below its floor",
             *("task", "version", candidate),
             **shown,
         ),

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
+import math
 import sqlite3
 from collections import Counter
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from pliant.flows.feedback import DAY, FeedbackConfig, Lesson, lessons, part_of, tenants
+from pliant.flows.feedback import DAY, FeedbackConfig, Lesson, lessons, part_of, part_of_input, tenants
 from pliant.outcomes.files import INPUTS, LABELS
 from pliant.outcomes.labels import LabelRecord
 from pliant.serving.loop.outcome_store import Inputs
@@ -110,6 +112,25 @@ def test_rows_that_hold_no_input_are_passed_over_with_a_count(tmp_path, caplog):
     with caplog.at_level(logging.WARNING, "pliant"):
         assert len(taught(config)) == 50
     assert "as they are none: 2" in caplog.text
+
+
+def test_answers_that_were_drawn_unequally_plan_and_judge_as_the_traffic_is(tmp_path):
+    """Answers that are wrong more often are nine times as likely to be labelled: unweighted their accuracy is far off."""
+    draw, labels = np.random.default_rng(1), []
+    for name in ("root", "acme", "b", "c", "d"):
+        for number, (unsure, chance) in enumerate(draw.random((1000, 2))):
+            inclusion, correct = (0.9, draw.random() < 0.5) if unsure < 0.3 else (0.1, draw.random() < 0.95)
+            if chance < inclusion:
+                known = replace(RECORD, tenant=name, id=f"{name}{number}", correct=correct, weight=1 / inclusion)
+                labels.append(
+                    replace(known, at=NOW - 500 + number / 1000, label="8" if correct else "3", predicted="8")
+                )
+    learnt = taught(write(tmp_path, [*labels, replace(labels[-1], id="heavy", weight=1e6)]))
+    right = [lesson.record.correct for lesson in learnt if lesson.record.weight]
+    chance = 3 * math.sqrt(0.815 * 0.185 / len(right))
+    assert len(right) > 300 and abs(np.mean(right) - 0.815) < chance
+    assert abs(np.mean([record.correct for record in labels]) - 0.815) > 2 * chance
+    assert all(part_of_input(lesson.input) == "fit" for lesson in learnt if not lesson.record.weight)
 
 
 def test_of_an_id_that_was_chosen_twice_the_input_of_the_labelled_answer_is_taken(tmp_path):

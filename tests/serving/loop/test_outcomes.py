@@ -30,9 +30,9 @@ ACME, ROOT = client("acme"), client("root", "admin")
 class World:
     """Outcomes with answers "positive", the labels that come for them, and a clock."""
 
-    def __init__(self, memory: int = 10_000, wanted: float = 0.0) -> None:
+    def __init__(self, memory: int = 10_000, wanted: float = 0.0, floor: float = 0.3) -> None:
         self.registry, self.now, self.count = CollectorRegistry(), 100.0, 0
-        self.outcomes = Outcomes(self.registry, memory, clock=lambda: self.now, wanted=wanted)
+        self.outcomes = Outcomes(self.registry, memory, clock=lambda: self.now, wanted=wanted, floor=floor)
 
     def answer(self, id: str, tenant: str = "", **fields) -> None:
         usual = {"task": "reviews", "version": 1, "candidate": "default", "level": "small", "promised": 0.9, **fields}
@@ -142,7 +142,7 @@ def test_labels_come_at_a_limited_rate_for_each_tenant():
 
 
 def test_an_alarm_holds_its_figures_and_labels_by_tenant_and_an_administrator_takes_it_back(caplog):
-    world = World()
+    world = World(floor=1.0)
     world.live("positive", "other")
     for tenant in itertools.cycle(("acme", "other")):
         world.live("negative", tenant)
@@ -175,11 +175,24 @@ def test_an_alarm_holds_its_figures_and_labels_by_tenant_and_an_administrator_ta
     assert refused(lambda: world.outcomes.take_back("77", ROOT)) == (404, "unknown_id")
 
 
+def test_a_slice_below_its_floor_is_named_while_the_promise_is_kept(caplog):
+    world = World()
+    for number in range(800):
+        world.live("positive" if number % 20 else "negative")
+    (figures,) = world.outcomes.to_dict()
+    assert [each["name"] for each in figures["slices"]] == ["the class negative"]
+    assert not figures["broken"] and world.broken() == 1 and len(world.outcomes.alarms()) == 1
+    assert re.search(
+        r"kept on the whole only: .* of the class negative 0\.0%, where at least 60\.0% should be", caplog.text
+    )
+
+
 @pytest.mark.parametrize(
     ("value", "read", "field"),
     [
-        ({"id": "a", "label": "positive"}, ("a", "positive"), None),
-        ({"id": "a", "label": 3}, ("a", 3.0), None),
+        ({"id": "a", "label": "positive"}, ("a", "positive", ""), None),
+        ({"id": "a", "label": 3, "slice": "phones"}, ("a", 3.0, "phones"), None),
+        ({"id": "a", "label": 3, "slice": "two\nlines"}, None, "slice"),
         (["a", "positive"], None, "outcome"),
         ({"label": "positive"}, None, "id"),
         ({"id": "a"}, None, "label"),
@@ -195,7 +208,7 @@ def test_a_report_is_read_as_an_id_and_a_class_or_a_number(value, read, field):
     assert caught.value.field == field
 
 
-def take(id: str, label: str | float) -> dict:
+def take(id: str, label: str | float, declared: str) -> dict:
     if id == "good":
         return {"id": id, "label": label}
     raise ApiError(404 if id == "unknown" else 409, id, "it does not fit", "id")

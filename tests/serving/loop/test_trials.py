@@ -218,8 +218,9 @@ async def test_labels_of_pairs_that_are_on_disk_alone_count_once_also_after_a_re
     trial = again.trials.trial
     assert ids and not trial.pairs.latest
     for id in (*ids, *ids):
-        trial.label(id, id.partition("-")[2])
+        trial.label(id, id.partition("-")[2], "phones")
     await asyncio.sleep(6)
+    assert "the slice phones" in trial.rollout.floors.slices
     assert trial.rollout.comparisons["accuracy"].evidence.outcomes == len(ids)
     trial.label(ids[0], "0")
     await asyncio.sleep(6)
