@@ -13,7 +13,6 @@ from pliant.flows.packing.config import PackingFlowConfig
 from pliant.packing.artifact import Generator, Packing
 from pliant.packing.engine.model import load_generator
 from pliant.packing.engine.paged_engine import PagedEngine
-from pliant.packing.scheduling.iteration_cost import IterationCost
 from pliant.packing.scheduling.request import Chunk, Memory, StepPlan
 from pliant.profiling.interleaved import BUDGET, interleave
 from pliant.progress import Progress
@@ -23,7 +22,7 @@ BATCH, TOKENS = 8, 8  # sequences, and iterations after the one that reads their
 
 
 def beside(config: PackingFlowConfig, sides: tuple[Side, Side], progress: Progress, budget: float = BUDGET) -> Beside:
-    """Return the ratio at a typical prompt, at its continuation, and at a batch with as many tokens of prompts.
+    """Return the ratio at a long prompt, at a typical one's continuation, and at a batch with as many tokens of prompts.
 
     `sides`: champion and challenger. Raises what an engine raises that cannot be opened or run.
     """
@@ -34,15 +33,15 @@ def beside(config: PackingFlowConfig, sides: tuple[Side, Side], progress: Progre
             raise DeviceError(f"a profile is of the engine {plan.engine}, which runs in a process of its own")
     most = max(1, min(min(generator.context - TOKENS - 1, plan.memory.step_tokens) for generator, plan in sides))
     batch = min(BATCH, most, old.memory.sequences, new.memory.sequences)
-    middle = int(np.clip(np.median(new.prompt_tokens), batch, most))
-    points = (1, middle, 0), (1, middle, TOKENS), (batch, middle // batch, TOKENS)
+    middle, long = (int(np.clip(n, batch, most)) for n in np.quantile(new.prompt_tokens, [0.5, 0.9]))
+    points = (1, long, 0), (1, middle, TOKENS), (batch, middle // batch, TOKENS)
     with threads(config.threads):
-        engines = [_engine(*side, batch * (middle + TOKENS), config) for side in sides]
+        engines = [_engine(*side, long + batch * TOKENS, config) for side in sides]
         calls = [[partial(_generate, engine, *point) for point in points] for engine in engines]
         ratio = interleave(calls, config.device, progress, budget)
         for engine in engines:
             engine.close()
-    return Beside(ratio, tuple((_seconds(old.steps, *point), _seconds(new.steps, *point)) for point in points))
+    return Beside(ratio)
 
 
 def _engine(generator: Generator, plan: Packing, tokens: int, config: PackingFlowConfig) -> PagedEngine:
@@ -63,10 +62,3 @@ def _generate(engine: PagedEngine, batch: int, prompt: int, tokens: int) -> None
         engine.step()
     for id in range(batch):
         engine.cancel(id)
-
-
-def _seconds(steps: IterationCost, batch: int, prompt: int, tokens: int) -> float:
-    """Return what a profile says of `_generate`."""
-    grown_T = batch * (prompt + np.arange(1, tokens + 1))
-    read = steps.seconds(batch * prompt, batch, batch * prompt)
-    return float(read + steps.seconds(batch, batch, grown_T).sum())

@@ -101,13 +101,14 @@ def _side(
 def _measured_alike(champion: Candidate, challenger: Candidate, beside: Beside, tolerance: float) -> Candidate:
     """Return the champion on step times of the challenger's hour, where that is known.
 
-    Those are the challenger's own where engines, precisions and classes of device are alike, and the generator, too, or
-    what it takes now. Else they are the champion's, corrected by what both take now.
+    Those are the challenger's own, over the ratio of what both take now: how iterations grow with tokens differs more from
+    hour to hour than from generator to generator. One that cannot be run keeps its own.
     """
     old, new = champion.packing, challenger.packing
-    alike = [(each.engine, each.precision, each.device_class) for each in (old, new)]
-    same = alike[0] == alike[1] and (old.generator == new.generator or beside.alike(tolerance))
-    steps = new.steps if same else old.steps.scaled(beside.correction(tolerance))
+    kinds = [(each.generator, each.engine, each.precision, each.device_class) for each in (old, new)]
+    steps = new.steps if kinds[0] == kinds[1] else old.steps
+    if beside.ratio is not None:
+        steps = new.steps if beside.alike(tolerance) else new.steps.scaled(1 / beside.ratio.middle)
     return replace(champion, packing=replace(old, steps=steps))
 
 
@@ -117,7 +118,7 @@ def _losses(forecast_RL: NDArray[np.float32], held_out: LengthData) -> NDArray[n
     What comes again counts as one observation, so that an interval of the mean over prompts holds.
     """
     sum_P = np.bincount(groups.of_texts(held_out.prompts), weights=losses(forecast_RL, held_out.tokens))
-    return sum_P * (len(sum_P) / len(held_out.prompts))
+    return np.asarray(sum_P * (len(sum_P) / len(held_out.prompts)), np.float64)
 
 
 def _losses_compared(
