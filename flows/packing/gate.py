@@ -28,7 +28,7 @@ from pliant.progress import Progress, silent
 from pliant.registry.mlflow_store import MlflowRegistry
 from pliant.training import groups
 from pliant.training.packing.lengths import LengthData
-from pliant.training.packing.predictor import losses
+from pliant.training.packing.predictor import Floats, losses
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Candidate:
 
     packing: Packing
     context: int
-    loss_P: NDArray[np.float64]
+    loss_P: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ def _measured_alike(champion: Candidate, challenger: Candidate, beside: Beside, 
     return replace(champion, packing=replace(old, steps=steps))
 
 
-def _losses(forecast_RL: NDArray[np.float32], held_out: LengthData) -> NDArray[np.float64]:
+def _losses(forecast_RL: NDArray[np.float32], held_out: LengthData) -> Floats:
     """Return [P] the losses of different prompts, each times how often it came over the mean: their mean is that of rows.
 
     What comes again counts as one observation, so that an interval of the mean over prompts holds.
@@ -121,9 +121,7 @@ def _losses(forecast_RL: NDArray[np.float32], held_out: LengthData) -> NDArray[n
     return np.asarray(sum_P * (len(sum_P) / len(held_out.prompts)), np.float64)
 
 
-def _losses_compared(
-    new_P: NDArray[np.float64], old_P: NDArray[np.float64], whose: str, tolerance: float
-) -> tuple[bool, str]:
+def _losses_compared(new_P: Floats, old_P: Floats, whose: str, tolerance: float) -> tuple[bool, str]:
     """Return whether the challenger's predictor is no worse than `whose`, and the interval of the share that it loses more.
 
     One that loses more within chance is no worse where the prompts rule out more than `FLOOR`, as for answers
@@ -140,10 +138,7 @@ def _losses_compared(
 
 
 def _rejection(new: Side, old: Side, config: GateConfig, same: bool, no_worse: bool) -> str:
-    """Return why the challenger is rejected; empty if it is not.
-
-    `same`: whether both are of one generator; `no_worse`: its predictor.
-    """
+    """Return why the challenger is rejected; empty if not. `same`: both are of one generator; `no_worse`: its predictor."""
     factor, mine, theirs = 1 + config.tolerance, new.fared, old.fared
     loss = f"its predictor's pinball loss is {new.pinball:.4f}"
     if not same and not no_worse:
@@ -171,7 +166,7 @@ class Challenger:
 
     candidate: Candidate
     held_out: LengthData
-    ignorant_P: NDArray[np.float64]
+    ignorant_P: Floats
 
 
 def challenger_of(results: ModelResults | RetrainResults, generator: Generator) -> Challenger:
