@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from pliant.errors import PliantError
+from pliant.errors import DeviceError, PliantError
 from pliant.flows.gate import rejection
 from pliant.profiling.interleaved import Ratio
 
@@ -120,6 +120,12 @@ class Beside:
 
 
 NOTHING = Beside()
+
+
+def same_device(old: str, new: str) -> None:
+    """Raise `DeviceError` for a champion that was profiled on another class of device than the challenger."""
+    if old != new:
+        raise DeviceError(f"its profile is of {old}, this device is {new}")
 
 
 def where_it_runs(measure: Callable[[], Beside]) -> Beside:

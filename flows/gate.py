@@ -5,7 +5,6 @@ Of whatever champion there is: a model that is worse than a linear one, beyond c
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -17,8 +16,6 @@ from pliant.training.linear import LinearComparison
 Side = TypeVar("Side")
 """A system's figures of one side."""
 FIRST = "there is no champion yet"
-WORDS = ("_name_or_path", "id2label", "label2id", "transformers_version")
-"""Keys of a model's configuration that cost no time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +41,6 @@ def overruled(verdict: Judged[Side], refusal: str) -> Judged[Side]:
 def rejection(acceptable: bool, challenger: str, champion: str) -> str:
     """Return why the challenger is rejected, from what is said of it and the champion's figure; empty if acceptable."""
     return "" if acceptable else f"{challenger}, worse than the champion's {champion}"
-
-
-def sizes(config: str) -> str:
-    """Return what of a config.json decides a model's seconds: two of equal sizes differ by when they were measured alone."""
-    values = json.loads(config)
-    return json.dumps({key: values[key] for key in sorted(values) if key not in WORDS})
 
 
 def below_linear(compared: Iterable[tuple[str, str, LinearComparison]], allowed: bool | None) -> str:

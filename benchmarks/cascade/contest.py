@@ -1,11 +1,11 @@
-"""Distilled levels with a promise, beside the published cascade (Tabi), over divisions of the held-out texts.
+"""Distilled levels with a promise, beside the published cascade (Tabi) and baselines, over divisions of the held-out texts.
 
 Each division parts the held-out texts in two halves: on one everything is planned, the other judges. Ours is planned with
 labels that are bought where its levels and the large model differ, with none at all, and with 1,000 texts in place of the
-half. Tabi has its own levels, each fine-tuned for itself, and in a second row ours; it may look at all labels. Seconds are
-of one request at a time, by the latencies of this run, over the large model's on the same texts. A promise is missed where
-the judging half breaks it: with no label 99% of the answers are to be the large model's, otherwise its accuracy is to be at
-most one point above.
+half. Tabi has its own levels, each fine-tuned for itself, and in a second row ours; it may look at all labels, as may the
+best single model and the vote. Seconds are of one request at a time, by the latencies of this run, over the large model's on
+the same texts. A promise is missed where the judging half breaks it: with no label 99% of the answers are to be the large
+model's, otherwise its accuracy is to be at most one point above.
 
 At equal accuracy are compared: Tabi, and ours without a promise, whose routers have learnt on the same half, where the mean
 accuracies over all divisions are equal. Tabi looks at every label of the half, ours at none; in a second row these labels
@@ -29,7 +29,7 @@ from pliant.cascade.evaluate import EvaluationData, level_step, settle, subset, 
 from pliant.cascade.plan import PlanConfig, calibrated, make, split_rows
 from pliant.cascade.route import same
 from pliant.cascade.search import points_of, propose
-from pliant.cascade.tabi import single_levels, tabi
+from pliant.cascade.tabi import single, single_levels, tabi, voting
 
 DIVISIONS = 40
 DROP, LABELS, FEW, MISSED = 0.01, 100, 1000, 0.05
@@ -131,7 +131,12 @@ def one_round(material: Material, seed: int) -> Round:
     if material.tabi is not None:
         own, its = known(material.tabi, rows, config), subset(material.tabi.outputs, judged)
         shown[TABI] = show(tabi(own, least) or alone, EvaluationData(its, own.levels), count)
-    shown[TABI_OURS] = show(tabi(whole, least) or alone, ground, count)
+    for name, candidate in {
+        TABI_OURS: tabi(whole, least) or alone,
+        "single": single(whole, least),
+        "voting": voting(whole),
+    }.items():
+        shown[name] = show(candidate, ground, count)
     curves = (tuple(show(each, ground) for each in curve(whole, labels)) for labels in (False, True))
     return Round(show(alone, ground).accuracy, shown, *curves)
 

@@ -11,8 +11,7 @@ from pliant.bins.artifact import Bins, Encoder
 from pliant.bins.runtimes.cache import cache_folder
 from pliant.bins.runtimes.runtime import BinsRuntime
 from pliant.bins.simulated import typical
-from pliant.errors import DeviceError
-from pliant.flows.beside import ROWS, Answers, Beside
+from pliant.flows.beside import ROWS, Answers, Beside, same_device
 from pliant.flows.bins.config import BinsFlowConfig
 from pliant.profiling.bins.accuracy import outputs
 from pliant.profiling.interleaved import BUDGET, interleave
@@ -36,8 +35,7 @@ def beside(
     `home`: compiled files are below it. Raises what a runtime raises that cannot be opened or run.
     """
     (_, old), (_, new) = sides
-    if old.device_class != new.device_class:
-        raise DeviceError(f"its profile is of {old.device_class}, this device is {new.device_class}")
+    same_device(old.device_class, new.device_class)
     static = sorted(set(old.shapes[:-1]) & set(new.shapes[:-1]))
     static = static[:: max(1, len(static) // SHARED)][:SHARED]
     longest, most = (min(getattr(bins.shapes[-1], name) for _, bins in sides) for name in ("length", "batch"))

@@ -10,8 +10,7 @@ import numpy as np
 from pliant.cascade.artifact import CLASSIFIER, Cascade, Level
 from pliant.cascade.runtime import CascadeRuntime, Execution
 from pliant.device import threads
-from pliant.errors import DeviceError
-from pliant.flows.beside import Beside
+from pliant.flows.beside import Beside, same_device
 from pliant.flows.cascade.config import CascadeFlowConfig
 from pliant.models.artifact import Classifier
 from pliant.profiling.interleaved import interleave
@@ -25,8 +24,7 @@ BATCH = 8
 def beside(config: CascadeFlowConfig, sides: tuple[Side, Side], lengths: Sequence[int], progress: Progress) -> Beside:
     """Return the ratio; `sides`: champion and challenger; `lengths`: of texts in tokens. Raises what a runtime raises."""
     (old, _), (new, _) = sides
-    if old.device != new.device:
-        raise DeviceError(f"its profile is of {old.device}, this device is {new.device}")
+    same_device(old.device, new.device)
     classifiers = [[level for level in reversed(each.levels) if level.kind == CLASSIFIER] for each in (old, new)]
     common = list(zip(*classifiers, strict=False))
     middle, long = (max(1, int(n)) for n in np.quantile(lengths, [0.5, 0.9]))

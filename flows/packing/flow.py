@@ -11,9 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, TypeVar
 
+from pliant.flows.beside import NOTHING, Beside, where_it_runs
 from pliant.flows.champions import load_champions
 from pliant.flows.packing import publish
-from pliant.flows.packing.champions import origin_of
+from pliant.flows.packing.beside import beside
+from pliant.flows.packing.champions import fetch_generator, origin_of
 from pliant.flows.packing.config import PackingFlowConfig
 from pliant.flows.packing.gate import Candidate, Challenger, challenger_of, champion_against, judge
 from pliant.flows.packing.learn import RetrainResults
@@ -120,6 +122,17 @@ class PackingPipeline(JudgedPlans[ModelData, ModelResults]):
         predicted = f"pinball loss of the lengths {ranked}, {metrics['constant_pinball']:.4f} (constant)"
         print(f"{result.name}: {predicted}.", file=sys.stderr)  # noqa: T201
         return challenger_of(result, result.generator.load())
+
+    def beside(self, result: ModelResults, champion: Candidate, challenger: Candidate, progress: Progress) -> Beside:
+        old, new = champion.packing, challenger.packing
+        if (old.generator, old.engine, old.precision) == (new.generator, new.engine, new.precision):
+            return NOTHING
+
+        def measure() -> Beside:
+            generator = fetch_generator(self.registry, load_champions(self.registry, Packing)[result.name])
+            return beside(self.config, ((generator, old), (result.generator.load(), new)), progress)
+
+        return where_it_runs(measure)
 
     def register(self, published: Publication, result: ModelResults) -> list[str]:
         return publish.register(published, self.config, result)

@@ -8,8 +8,7 @@ from functools import partial
 import numpy as np
 
 from pliant.device import threads
-from pliant.errors import DeviceError
-from pliant.flows.beside import ROWS, Answers, Beside
+from pliant.flows.beside import ROWS, Answers, Beside, same_device
 from pliant.flows.tokens.config import TokensFlowConfig
 from pliant.flows.tokens.stages import Bundle
 from pliant.profiling.interleaved import interleave
@@ -29,8 +28,7 @@ def beside(
     `sides`: champion and challenger. Raises what a runtime raises that cannot be opened or run.
     """
     old, new = (side.profile for side in sides)
-    if old.device != new.device:
-        raise DeviceError(f"its profile is of {old.device}, this device is {new.device}")
+    same_device(old.device, new.device)
     setting = min(
         set(old.latency.settings) & set(new.latency.settings) - old.points.keys() - new.points.keys(), key=abs
     )

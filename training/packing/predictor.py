@@ -444,10 +444,7 @@ def saving(predictor: Predictor, quantile_RL: NDArray[Any], tokens_R: NDArray[An
 
     What is lost is the pinball loss of logarithms, as in training. `quantile_RL`, `tokens_R`: in tokens.
     """
-    target_R, constant_RL = torch.from_numpy(np.log(tokens_R, dtype=float)), np.maximum(predictor.marginal, 1.0)[None]
-    constant_R, loss_R = (
-        pinball(torch.from_numpy(np.log(each)), target_R).numpy() for each in (constant_RL, quantile_RL)
-    )
+    constant_R, loss_R = (losses(each, tokens_R) for each in (np.maximum(predictor.marginal, 1.0)[None], quantile_RL))
     low, high = ttest_rel(constant_R, loss_R).confidence_interval(0.95)
     return float((constant_R - loss_R).mean()), float(low), float(high)
 
@@ -498,10 +495,14 @@ def judge(predictor: Predictor, data: LengthData) -> dict[str, float]:
     }
 
 
+def losses(quantile_RL: NDArray[Any], tokens_R: NDArray[Any]) -> Floats:
+    """Return [R] the pinball losses of the log lengths, averaged over the quantiles."""
+    logs = (torch.from_numpy(np.log(each.astype(float))) for each in (quantile_RL, tokens_R))
+    return pinball(*logs).numpy()
+
+
 def _loss(quantile_RL: Floats, tokens_R: NDArray[np.int32]) -> float:
-    """Return the pinball loss of the log lengths, averaged over prompts and quantiles."""
-    logs_RL, tokens = torch.from_numpy(np.log(quantile_RL)), torch.from_numpy(np.log(tokens_R.astype(float)))
-    return float(pinball(logs_RL, tokens).mean())
+    return float(losses(quantile_RL, tokens_R).mean())
 
 
 def _reserved(name: str, bound_R: NDArray[Any], tokens_R: NDArray[np.int32]) -> dict[str, float]:

@@ -5,7 +5,7 @@ cache.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Protocol
 
 import numpy as np
@@ -64,6 +64,11 @@ class LinearCost:
 
     def swap_seconds(self, tokens: int) -> float:
         return self.swap * tokens
+
+    def scaled(self, by: float) -> LinearCost:
+        """Return the costs of `by` times the seconds."""
+        seconds = {each.name: by * getattr(self, each.name) for each in fields(self) if each.name != "error"}
+        return replace(self, **seconds)
 
 
 def fit(points: Sequence[Point], swap: float = 0.0) -> LinearCost:

@@ -67,7 +67,7 @@ def test_every_method_looks_at_the_labels_that_it_may(shown):
     labels = {name: each.labels for name, each in shown.shown.items()}
     assert labels.pop(UNLABELLED) == 0
     assert 0 < labels.pop(BOUGHT) <= LABELS and labels.pop(FEWER) <= LABELS
-    assert labels == dict.fromkeys((TABI, TABI_OURS), 1500)
+    assert labels == dict.fromkeys((TABI, TABI_OURS, "single", "voting"), 1500)
 
 
 def test_labels_can_be_bought_of_the_proving_texts_alone(material):
