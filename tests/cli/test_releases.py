@@ -60,10 +60,10 @@ def served() -> int:
     return open_registry(settings.read(), "bins").release("bins").number
 
 
-def test_status_says_what_is_served_since_when_what_waits_what_was_promised_and_the_last_runs(place, capsys):
+def test_status_says_what_is_served_since_when_what_waits_what_was_measured_and_the_last_runs(place, capsys):
     text = shown(["status", "bins"], capsys)
     assert text.startswith("bins: release 3 is served since 20") and f"  {BINS} version 3" in text
-    assert f"  promised by {BINS}: kept_in_time 0.9877" in text
+    assert f"  measured for {BINS}: kept_in_time 0.9877" in text
     assert "  release 4 (challenger, refused) since 20" in text and ": it is slower" in text
     assert "  release 2 (previous, left) since" in text and "  release 1 (left) since" in text
     assert "run bins, started 20" in text and ": finished after " in text
