@@ -21,10 +21,8 @@ if TYPE_CHECKING:
 
 DELIVER_SECONDS = 3.0
 METRICS_SHOWN = 6  # of a model
-PROMISED, TRAINING = (
-    "promised_",
-    ("encoder_seconds", "generator_seconds"),
-)  # what is held to later; what says nothing of serving
+PROMISED = "promised_"  # what metrics begin with that are held to later
+TRAINING = ("encoder_seconds", "generator_seconds")  # metrics that say nothing of serving
 SHORT = 12  # characters of a digest
 BY_HAND = "promoted by hand"
 
