@@ -3,7 +3,9 @@
 A text without a label teaches the small levels what the large model says of it, or the cascade is planned with it; which of
 both, a digest of the text decides. A text that a service kept (`keep_inputs`) has a label where a tenant that may teach
 reported it (flows/feedback.py): it is planned or judged with, and trained on only if `learn.levels` says so. A promise is
-about the texts that come: as soon as there are `learn.rows` such texts to plan with, no others are.
+about the texts that come: as soon as there are `learn.rows` such texts to plan with, no others are. Those without labels are
+only where the labelled ones are too few: a plan with them can promise no more than to agree with the large model, which
+labels may show to be the worse one.
 """
 
 from __future__ import annotations
@@ -78,10 +80,12 @@ def texts_of(config: CascadeFlowConfig, data: TextData, unlabelled: Sequence[Tex
             parts["distil" if part == "fit" or data.regression else "unlabelled"].append(row)
         else:
             parts["profiling" if part == "fit" and not config.learn.levels else part].append(row)
-    planning, test = parts["profiling"] + parts["unlabelled"], parts["test"]
+    planning, test = parts["profiling"], parts["test"]
+    if len(planning) < config.learn.rows <= len(planning) + len(parts["unlabelled"]):
+        planning = planning + parts["unlabelled"]
+    else:
+        parts["distil"] += parts["unlabelled"]
     alone = len(planning) >= config.learn.rows
-    if not alone:
-        planning, parts["distil"] = parts["profiling"], parts["distil"] + parts["unlabelled"]
     kept = [(first, second) for first, second, _ in parts["distil"]]
     distil = tuple(dict.fromkeys([*unlabelled, *kept]))
     if not planning and not test:
@@ -159,21 +163,17 @@ def _kept(config: CascadeFlowConfig, data: TextData) -> Iterator[tuple[Row, str]
     def usable(lesson: Lesson) -> bool:
         return _texts(lesson.input, pair) is not None and _label(lesson.record.label, data.classes) is not None
 
-    taught = {
-        lesson.input.id: label
+    rows: dict[tuple[str, ...], tuple[Row, str]] = {}
+    # Labels reach further back than the newest inputs where few answers are labelled.
+    taught = [
+        (lesson.input, label)
         for lesson in lessons(config.feedback, data.name, usable)
         if (lesson.record.weight or (config.learn.levels and part_of_input(lesson.input) == "fit"))
         and (label := _label(lesson.record.label, data.classes)) is not None
-    }
-    rows: dict[tuple[str, ...], tuple[Row, str]] = {}
-    for each in kept_inputs(config.feedback, data.name):
-        texts = _texts(each, pair)
-        if texts is None:
-            continue
-        label = taught.get(each.id, math.nan)
-        (_, _, before), _part = rows.setdefault(groups.key(*texts), ((*texts, label), part_of_input(each)))
-        if math.isnan(before) and not math.isnan(label):
-            rows[groups.key(*texts)] = (*texts, label), part_of_input(each)
+    ]
+    for each, label in [*taught, *((each, math.nan) for each in kept_inputs(config.feedback, data.name))]:
+        if (texts := _texts(each, pair)) is not None:
+            rows.setdefault(groups.key(*texts), ((*texts, label), part_of_input(each)))
     own = {
         groups.key(*text)
         for part in (data.split.fit, data.split.profiling, data.split.test)

@@ -542,7 +542,7 @@ def run_task(run: Run, config: CascadeFlowConfig, task: TaskData) -> TaskResults
     # A table of tokens from scratch has learnt from these very texts, and keeps a bag from being better than the model.
     tokens = config.distil.tokens and task.levels[-1].start != "scratch"
     distil = replace(config, distil=replace(config.distil, tokens=tokens))
-    levels = distilled(run, distil, data, texts.unlabelled, classifiers)
+    levels = distilled(run, distil, data, taught(run, distil, texts, task.unlabelled, classifiers), classifiers)
     chosen, arithmetic = _in_best_precision(run, config, held, levels)
     given = feedback.bought(held, task.labels)
 
@@ -566,6 +566,31 @@ def questions(config: CascadeFlowConfig, result: TaskResults) -> Questions:
     rows = np.random.default_rng(config.seed).permutation(wanted.rows)
     texts = tuple(held.texts(held.split.profiling[rows]))
     return Questions(plan.task, plan.classes, texts, f"{plan.task}: {wanted.sentence}.")
+
+
+def taught(
+    run: Run, config: CascadeFlowConfig, texts: Texts, own: Sequence[Text], classifiers: Levels
+) -> Sequence[Text]:
+    """Return the texts without labels that are distilled from: of those that a service kept none, where labels of others
+    show that the large model is right less often than what was distilled without them.
+
+    What it says of changed texts would make bag and exits as wrong as it is.
+    """
+    own = feedback.apart(own, texts.held)
+    if texts.held is texts.data or set(texts.unlabelled) <= set(own):
+        return texts.unlabelled
+    outputs = run(OUTPUTS, config, texts.held, distilled(run, config, texts.data, own, classifiers), "profiling").load()
+    known_R = ~np.isnan(outputs.labels)
+    if texts.held.regression or known_R.sum() < LEAST_TEXTS:
+        return texts.unlabelled
+    right = [float((level.logits.argmax(1) == outputs.labels)[known_R].mean()) for level in outputs.levels]
+    if right[-1] >= max(right):
+        return texts.unlabelled
+    say(
+        f"{texts.data.name}: its large model is right on {right[-1]:.1%} of the labelled texts, what was distilled from it "
+        f"on {max(right):.1%}: nothing learns what it says of kept texts."
+    )
+    return own
 
 
 def distilled(

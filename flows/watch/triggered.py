@@ -17,6 +17,8 @@ when its turn comes, and either
 - ends as `Skipped`, if a run that began after the alarm has completed: it has seen all that the alarm was about,
 - ends as `Skipped` and leaves one run for later, if alarms have started a run less than the least time ago.
 
+One whose gate refuses leaves a run for later, too: labels of the changed traffic come meanwhile, and at first they are few.
+
 One that a schedule or an alarm started ends as `Skipped`, too, and asks, once the week's hours of the system are used up.
 """
 
@@ -52,10 +54,11 @@ from pliant.registry import decisions
 from pliant.registry.mlflow_switch import spent
 from pliant.settings import FlowSettings
 
-TAG = "alarm"
+TAG, TRY = "alarm", "try-"
 SKIPPED = "Skipped"
 WEEK = timedelta(days=7)
 LATEST = 50  # runs of the deployment that are looked at
+TRIES = 6  # for one alarm, each after twice the time of the last: within a day and a half by default
 
 logger = logging.getLogger("pliant")
 
@@ -106,6 +109,8 @@ def triggered(system: str, function: Callable[P, dict[str, Any]]) -> Callable[P,
             released = function(*args, **kwargs)
             if reason:
                 tag_runs(system, reason, released)
+                if deployed and not released["promoted"]:
+                    try_again(run, timedelta(minutes=limits.alarm_minutes))
             return released
 
     return surrounded
@@ -261,9 +266,26 @@ def debounced(run: Any, spacing: float) -> Decision:
                 deployment,
                 parameters=run.parameters,
                 state=Scheduled(scheduled_time=decision.at),
+                tags=[tag for tag in run.tags if tag.startswith(TRY)],
                 idempotency_key=f"{TAG}-after-{decision.after}",
             )
     return decision
+
+
+def try_again(run: Any, spacing: timedelta) -> None:
+    """Schedule a run of the same deployment for the same alarm, after twice the time of the last; none after `TRIES`."""
+    number = max((int(tag.removeprefix(TRY)) for tag in run.tags if tag.startswith(TRY)), default=1)
+    if number < TRIES:
+        at = datetime.now(UTC) + spacing * 2 ** (number - 1)
+        with get_client(sync_client=True) as client:
+            client.create_flow_run_from_deployment(
+                run.deployment_id,
+                parameters=run.parameters,
+                state=Scheduled(scheduled_time=at),
+                tags=[f"{TRY}{number + 1}"],
+                idempotency_key=f"{TRY}{run.id}",
+            )
+        logger.info("the gate refused: another run follows at %s UTC, as an alarm stands", f"{at:%H:%M}")
 
 
 def _zoned(moment: datetime | None) -> datetime:

@@ -26,10 +26,7 @@ from pliant.benchmarks.harness import Context, Measured
 from pliant.benchmarks.results import Target
 from pliant.errors import PliantError
 from pliant.flows import settings
-from pliant.flows.release import open_registry
-from pliant.registry.mlflow_switch import TRIALS, WAITING
 from pliant.serving.events import ALARM, CHAMPION, PROMISE_BROKEN, ROLLBACK, Event
-from pliant.serving.loop.trials import SUPERSEDED
 from qa.prefect_server import ENDED, Server, night
 from qa.stack.plans import PLANS
 from qa.targets import say
@@ -44,7 +41,6 @@ DEADLINE = 30.0  # seconds of each request, so that none is refused because the 
 LABELLED = 0.2  # share of the answers, where clients label any
 SERVED = 20  # answers of the new release that are waited for
 LOOK_SECONDS = 2.0  # between two looks at Prefect's runs
-PATIENCE = 30.0  # seconds after the end of the last run, within which a challenger is seen
 T = TypeVar("T")
 
 ENVIRONMENT: Mapping[str, str] = {"PLIANT_ALARM_MINUTES": "0.1", "PLIANT_TRUSTED_LABELS": "anonymous"}
@@ -116,7 +112,8 @@ def changes(system: str, context: Context) -> Measured:
         running.enter_context(clients.running())
 
         def learnt() -> bool | None:
-            return (has_learnt(follower.status) and not follower.status.get("trial")) or None
+            stage = (follower.status.get("trial") or {}).get("stage", "guard")  # in its guard a release is the champion
+            return (has_learnt(follower.status) and stage == "guard") or None
 
         for number, planted in enumerate(plan.planted, start=1):
             course = Course(planted.name, planted.name == plan.known)
@@ -157,7 +154,7 @@ def changes(system: str, context: Context) -> Measured:
 def pursue(system: str, given: Server, follower: Follower, clients: Clients, course: Course) -> None:
     """Follow one change to the first answers of what was learnt from it.
 
-    Raises `MissedError` where the change is not answered in time, and says where it ended.
+    Raises `MissedError` where the change is not answered in time.
     """
     begun, wall, seen, next_look, since = follower.now(), time.time(), set[str](), 0.0, inf
 
@@ -169,23 +166,20 @@ def pursue(system: str, given: Server, follower: Follower, clients: Clients, cou
         return min(events, key=lambda event: event[0], default=None)
 
     def decided() -> tuple[float, Event] | None:
-        """Return the event that ends the trial. Raises `MissedError` where no trial can come any more."""
+        """Return the event of the promotion, and note what refuses meanwhile: another alarm may follow."""
         nonlocal next_look
         stage = str((follower.status.get("trial") or {}).get("stage", ""))
         if stage == "shadow" and isnan(course.shadow):
             course.shadow = follower.now() - begun
         if stage == "canary" and isnan(course.canary):
             course.canary = follower.now() - begun
-        for at, event in follower.events(CHAMPION, begun) + follower.events(ROLLBACK, begun):
-            reason = str(event.payload["reason"])
-            # Another alarm may have made a newer challenger, which is followed instead.
-            if reason.startswith(ENDS) and SUPERSEDED not in reason:
+        for at, event in follower.events(CHAMPION, begun):
+            if str(event.payload["reason"]).startswith(ENDS):
                 return at, event
         if follower.now() < next_look:
             return None
         next_look = follower.now() + LOOK_SECONDS
-        runs = given.flow_runs(wall)
-        for run in runs:
+        for run in given.flow_runs(wall):
             if not isnan(run.begun) and run.id not in seen:
                 seen.add(run.id)
                 at = run.begun - wall
@@ -194,12 +188,13 @@ def pursue(system: str, given: Server, follower: Follower, clients: Clients, cou
             if run.state in ENDED and f"{run.id} ended" not in seen:
                 seen.add(f"{run.id} ended")
                 course.flow_ended = run.ended - wall
-                course.runs.append(f"{run.flow} has ended as {run.word}. {run.message}".strip())
+                verdict = given.verdict(system)
+                course.runs.append(f"{run.flow} has ended as {run.word}. {run.message} {verdict}".strip())
                 follower.mark("flow ended", course.runs[-1], begun + course.flow_ended)
-        if runs and all(run.state in ENDED for run in runs) and time.time() - runs[-1].ended > PATIENCE:
-            release = open_registry(settings.read(), system).release(system, "challenger")
-            if not stage and (release is None or release.state not in (WAITING, *TRIALS)):
-                raise MissedError(f"no challenger came of it; {given.verdict(system)}")
+        for at, event in follower.events(ROLLBACK, begun):
+            if (note := f"release {event.payload['release']} is {event.payload['reason']}") not in course.runs:
+                course.runs.append(note)
+                follower.mark("taken back", note, at)
         return None
 
     def served() -> float | None:
@@ -213,8 +208,6 @@ def pursue(system: str, given: Server, follower: Follower, clients: Clients, cou
     course.alarm, course.reason = at - begun, str(event.payload["reason"])
     follower.mark("alarm", f"alarm after {course.alarm:.1f} s: {course.reason}", at)
     at, event = wait("a promotion", decided)
-    if event.name == ROLLBACK:
-        raise MissedError(f"release {event.payload['release']} is {event.payload['reason']}")
     course.promoted, course.release = at - begun, int(event.payload["release"])
     follower.mark("promoted", f"release {course.release} is {event.payload['reason']}", at)
     course.served = wait("an answer of the new release", served) - begun

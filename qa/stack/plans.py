@@ -87,7 +87,7 @@ def bins(home: Path) -> Plan:
 CASCADE_TASK = "package"
 FLIPPED = 5  # of so many texts one has another label
 NEWEST = 600
-"""Labels that are learnt from: the flow begins half a minute after the alarm, and older ones are of before the change."""
+"""Labels that are learnt from: of 150 s. A run soon after the change has older ones among them, too, and may be refused."""
 
 
 def cascade(home: Path) -> Plan:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,12 +16,14 @@ from pliant.flows.cascade.config import LearnConfig, read
 from pliant.flows.cascade.feedback import texts_of
 from pliant.flows.cascade.stages import (
     LESSON,
+    OUTPUTS,
     distilled,
     load_data,
     load_unlabelled,
     make_lesson,
     measure,
     readings_of,
+    taught,
 )
 from pliant.flows.feedback import FeedbackConfig
 from pliant.flows.stage import StageResult
@@ -154,6 +157,33 @@ def test_kept_texts_that_plan_or_judge_are_not_distilled_from(config, data, tmp_
     sent = tuple((text.upper(), None) for text, _ in rows)
     texts = texts_of(config, data, (*sent, *MORE))
     assert texts.unlabelled == MORE and len(texts.held.split.profiling) >= 40
+
+
+@pytest.mark.parametrize(("labelled", "wrong", "teaches"), [(120, 40, False), (120, 0, True), (20, 20, True)])
+def test_kept_texts_teach_nothing_where_labels_show_the_large_model_to_be_the_worse_one(
+    labelled, wrong, teaches, config, data, tmp_path, capsys
+):
+    """Of changed texts it may know less than what was distilled on the former ones."""
+    write_outcomes(tmp_path / "kept", [(text, None) for text, _ in changed_rows(40)] + changed_rows(200, seed=8))
+    config = replace(
+        config,
+        feedback=FeedbackConfig(str(tmp_path / "kept")),
+        learn=LearnConfig(rows=60),
+        distil=replace(config.distil, bag=False, exits=()),
+    )
+    texts, label_R = texts_of(config, data, MORE), np.full(150, np.nan)
+    label_R[:labelled] = 1
+    bag, large = (np.tile([0.0, 1.0, 0.0], (150, 1)) for _ in range(2))
+    large[:wrong, 2] = 2.0
+    outputs = SimpleNamespace(labels=label_R, levels=[SimpleNamespace(logits=each) for each in (bag, large)])
+
+    def run(stage, _config, held, levels, split):
+        assert (stage, held, levels, split) == (OUTPUTS, texts.held, {}, "profiling")
+        return SimpleNamespace(load=lambda: outputs)
+
+    assert set(MORE) < set(texts.unlabelled)
+    assert taught(run, config, texts, MORE, {}) == (texts.unlabelled if teaches else MORE)
+    assert ("right on 66.7% of the labelled texts" in capsys.readouterr().err) is not teaches
 
 
 def test_every_level_is_measured_alone_and_behind_the_exits_before_it_on_the_same_layers(config):

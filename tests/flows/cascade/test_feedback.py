@@ -72,6 +72,17 @@ def test_enough_labelled_texts_plan_and_judge_alone_and_train_only_where_a_setti
         assert np.array_equal(getattr(learnt.data.split, part), getattr(data.split, part))
 
 
+def test_labels_count_whose_inputs_are_older_than_the_newest_and_plan_without_those_that_have_none(
+    config, data, tmp_path
+):
+    rows = changed_rows(400)
+    write_outcomes(tmp_path, [(text, label if number < 200 else None) for number, (text, label) in enumerate(rows)])
+    few = replace(config, feedback=replace(config.feedback, most=200))
+    texts, known = texts_of(few, data), {(text, data.classes.index(label)) for text, label in rows[:200]}
+    assert held(texts, "profiling") | held(texts, "test") == known
+    assert {text for text, _ in texts.unlabelled} == {text for text, _ in rows[200:]}
+
+
 def test_too_few_of_them_join_the_texts_of_the_data_set(config, data, tmp_path):
     write_outcomes(tmp_path, changed_rows(48))
     texts = texts_of(replace(config, learn=LearnConfig(rows=1000)), data)

@@ -112,9 +112,9 @@ def test_once_the_hours_of_the_week_are_used_up_what_no_person_started_asks_one(
         monkeypatch.setattr(triggered, name, value)
     monkeypatch.setattr(triggered.decisions, "write", lambda *entry: log.append(entry[1:]))
 
-    ended: Any = triggered.triggered("tokens", lambda reason: {"trained": True})(started.get("reason"))
+    ended: Any = triggered.triggered("tokens", lambda reason: {"promoted": True})(started.get("reason"))
     if trains:
-        assert (ended, emitted, log) == ({"trained": True}, [], [])
+        assert (ended, emitted, log) == ({"promoted": True}, [], [])
         return
     sentence = ended.message
     assert ended.name == "Skipped" and "took 2.5 hours" in sentence and "`pliant train tokens`" in sentence
@@ -211,6 +211,24 @@ def test_runs_are_at_least_an_hour_apart_and_every_alarm_is_followed_by_one(alar
     assert all(later - earlier >= 60 - 1e-4 for earlier, later in itertools.pairwise(starts))
     assert all(any(start >= moment - 1e-4 for start in starts) for moment in alarms)
     assert len(starts) <= max(alarms) // 60 + 2
+
+
+@pytest.mark.parametrize(
+    ("tags", "hours", "tag"), [([], 1, "try-2"), (["alarm", "try-3"], 4, "try-4"), (["try-6"], None, "")]
+)
+def test_a_refused_run_is_followed_by_another_after_twice_the_time_of_the_last(tags, hours, tag, monkeypatch):
+    made = []
+    client = SimpleNamespace(create_flow_run_from_deployment=lambda *args, **kwargs: made.append(kwargs))
+    monkeypatch.setattr(triggered, "get_client", lambda **_: nullcontext(client))
+    run = SimpleNamespace(id=IDENTITY, deployment_id=IDENTITY, tags=tags, parameters={"reason": "drift"})
+    triggered.try_again(run, timedelta(hours=1))
+    if hours is None:
+        assert made == []
+        return
+    ((kwargs),) = made
+    waited = kwargs["state"].state_details.scheduled_time - datetime.now(UTC)
+    assert abs(waited - timedelta(hours=hours)) < timedelta(minutes=1)
+    assert (kwargs["tags"], kwargs["parameters"]) == ([tag], run.parameters)
 
 
 def test_the_report_is_a_table_of_the_alarms():
