@@ -243,6 +243,8 @@ def _wing(module: str) -> str | None:
 
 
 def _may_import_ours(path: str, folder: str, module: str, top: str) -> bool:
+    if path == "pliant/__main__.py":
+        return module == "cli.main.main"
     if top == folder or (folder not in FOLDER_MAY_IMPORT and top not in TESTING):
         return True
     if folder == "registry" and not fnmatch(path, "registry/pyfunc/*.py"):

@@ -172,7 +172,7 @@ def page() -> list[str]:
 def command(folder, line: str, status: int = 0) -> str:
     """What a command of the page prints, typed in a folder."""
     program, *words = shlex.split(line)
-    module = {"pliant": ["pliant.cli"], "prefect": ["prefect", "--no-prompt"]}[program]
+    module = {"pliant": ["pliant"], "prefect": ["prefect", "--no-prompt"]}[program]
     process = subprocess.run(
         [sys.executable, "-m", *module, *words],
         cwd=folder,

@@ -69,7 +69,7 @@ def environment(tmp_path_factory) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def tag(environment) -> str:
     """The tag of a bento of bins that is built in the checkout as its users do."""
-    command = [sys.executable, "-m", "pliant.cli", "bento", "bins"]
+    command = [sys.executable, "-m", "pliant", "bento", "bins"]
     home = {**os.environ, "BENTOML_HOME": environment["BENTOML_HOME"]}
     process = subprocess.run(command, cwd=ROOT, env=home, capture_output=True, text=True, check=False)
     assert process.returncode == 0, process.stderr
