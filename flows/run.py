@@ -23,6 +23,8 @@ from pliant.flows import servers, settings
 from pliant.flows.progress import stage
 from pliant.flows.settings import Settings
 
+PAGES = f"http://{servers.HOST}:4200"
+"""Where a Prefect server shows by default what another one has kept, to which links lead."""
 Flow = Callable[..., Any]
 """A flow as the command line knows it: takes the path of a configuration, values laid over it, and others by name."""
 
@@ -40,6 +42,7 @@ def with_prefect(project: Settings, port: int = 0, meanwhile: Callable[[], objec
         return
     port = servers.free_port(port)
     os.environ["PREFECT_API_URL"] = f"http://{servers.HOST}:{port}/api"
+    os.environ.setdefault("PREFECT_UI_URL", PAGES)
     try:
         with ExitStack() as stack:
             with stage("Prefect's server"):
