@@ -61,7 +61,7 @@ class Recorder:
         """Return what the run has cost so far, and the seconds of each stage: none where its result was there already."""
         cost = {name: value - self.before[name] for name, value in used().items()}
         for key in dict.fromkeys([*(each.key for each in self.results), *self.seconds]):
-            name = f"{key.rpartition('/')[0]}/seconds"
+            name = f"seconds/{key.rpartition('/')[0]}"
             cost[name] = cost.get(name, 0.0) + self.seconds.get(key, 0.0)
         return cost
 

@@ -47,9 +47,17 @@ def with_prefect(project: Settings, port: int = 0, meanwhile: Callable[[], objec
         with ExitStack() as stack:
             with stage("Prefect's server"):
                 address = stack.enter_context(servers.prefect_server(project, port, meanwhile))
+            stack.callback(send_logs)  # before the server ends
             yield address
     finally:
         del os.environ["PREFECT_API_URL"]
+
+
+def send_logs() -> None:
+    """Send Prefect's server what runs have logged so far."""
+    from prefect.logging.handlers import APILogHandler
+
+    APILogHandler.flush()
 
 
 def run_flow(system: str, config: str | None, overrides: Mapping[str, Any], new_task: bool = False) -> dict[str, Any]:

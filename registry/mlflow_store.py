@@ -73,7 +73,9 @@ CHAMPION, PREVIOUS = "champion", "previous"
 CHALLENGER = "challenger"
 NOTHING: Mapping[str, str] = {}
 KIND_TAG, OF_MODELS = "mlflow.experimentKind", "custom_model_development"
-"""Tag of an experiment with which MLflow's list opens it on its runs, and not on a page for generative models."""
+"""Tag of an experiment that is shown by its runs, and not on a page for generative models; MLflow's switch between the two,
+which an address may set (`Run.url`), goes before it.
+"""
 NOTE, TABLES = "mlflow.note.content", "mlflow.loggedArtifacts"
 """Tags of a run: its description, and which of its files MLflow shows as tables."""
 PAGES = "http://127.0.0.1:5000"
