@@ -57,7 +57,7 @@ def send_logs() -> None:
     """Send Prefect's server what runs have logged so far."""
     from prefect.logging.handlers import APILogHandler
 
-    APILogHandler.flush()
+    APILogHandler().flush()
 
 
 def run_flow(system: str, config: str | None, overrides: Mapping[str, Any], new_task: bool = False) -> dict[str, Any]:
