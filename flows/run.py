@@ -23,6 +23,8 @@ from pliant.flows import servers, settings
 from pliant.flows.progress import stage
 from pliant.flows.settings import Settings
 
+PAGES = f"http://{servers.HOST}:4200"
+"""Where a Prefect server shows by default what another one has kept, to which links lead."""
 Flow = Callable[..., Any]
 """A flow as the command line knows it: takes the path of a configuration, values laid over it, and others by name."""
 
@@ -40,13 +42,22 @@ def with_prefect(project: Settings, port: int = 0, meanwhile: Callable[[], objec
         return
     port = servers.free_port(port)
     os.environ["PREFECT_API_URL"] = f"http://{servers.HOST}:{port}/api"
+    os.environ.setdefault("PREFECT_UI_URL", PAGES)
     try:
         with ExitStack() as stack:
             with stage("Prefect's server"):
                 address = stack.enter_context(servers.prefect_server(project, port, meanwhile))
+            stack.callback(send_logs)  # before the server ends
             yield address
     finally:
         del os.environ["PREFECT_API_URL"]
+
+
+def send_logs() -> None:
+    """Send Prefect's server what runs have logged so far."""
+    from prefect.logging.handlers import APILogHandler
+
+    APILogHandler().flush()
 
 
 def run_flow(system: str, config: str | None, overrides: Mapping[str, Any], new_task: bool = False) -> dict[str, Any]:
