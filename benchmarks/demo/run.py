@@ -91,25 +91,22 @@ def keep(
 
 
 FIRST_PORT = 3000
-WORDS: Mapping[str, tuple[str, str, str]] = {
-    "tokens": ("train, profile, judge, publish", "the same bursty load with gamma 0 and with adaptation", "/v1/docs"),
+WORDS: Mapping[str, tuple[str, str]] = {
+    "tokens": ("train, profile, judge, publish", "the same bursty load with gamma 0 and with adaptation"),
     "bins": (
         "train, compile, profile, choose bins, judge, publish",
         "the same texts of all lengths, with bins and without",
-        "/docs",
     ),
     "cascade": (
         "train, calibrate, profile, plan, judge, publish",
         "the same texts with the cascade and with its large model",
-        "/v1/docs",
     ),
     "packing": (
         "train, observe lengths, predict, profile, plan, judge, publish",
         "the same chats, packed by predicted lengths and first come, first served",
-        "/v1/docs",
     ),
 }
-"""What a system's flow and its load are called, and the path of its page."""
+"""What a system's flow and its load are called."""
 
 
 def demo(names: Sequence[str], keep: bool, check: bool = False) -> int:
@@ -132,7 +129,7 @@ def demo(names: Sequence[str], keep: bool, check: bool = False) -> int:
         comparisons: dict[str, Comparison] = {}
         for system in chosen:
             took[system] = {}
-            (flow, load, _), part = WORDS[system], systems.system(system).part("benchmarks", "demo")
+            (flow, load), part = WORDS[system], systems.system(system).part("benchmarks", "demo")
             with observed(took[system].__setitem__):
                 console.rule(f"{system}, flow: {flow}")
                 show(run_connected(system, None, part.OVERRIDES))
@@ -173,7 +170,7 @@ def _keep(console: Console, project: Settings, prefect: str, chosen: Sequence[st
         console.rule("Left running until Ctrl-C")
         console.print(f"MLflow    {mlflow}\nPrefect   {prefect}")
         for system, address in addresses.items():
-            console.print(f"{system:<10}{address}{WORDS[system][2]}")
+            console.print(f"{system:<10}{address}")
         try:
             while True:
                 time.sleep(3600)
