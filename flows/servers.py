@@ -87,7 +87,7 @@ def running(
         try:
             meanwhile()
             until = time.monotonic() + seconds
-            while not _answers(health):
+            while not answers(health):
                 if process.poll() is not None:
                     raise PliantError(
                         f"{name} ended with status {process.returncode} while starting; its log is {path}"
@@ -104,7 +104,8 @@ def _log(settings: Settings, name: str) -> Path:
     return settings.home / "logs" / f"{name}.log"
 
 
-def _answers(health: str) -> bool:
+def answers(health: str) -> bool:
+    """Whether a server says at this address that it is up."""
     with contextlib.suppress(OSError), urllib.request.urlopen(health, timeout=2) as answer:
         return bool(answer.status == 200)
     return False

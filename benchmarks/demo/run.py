@@ -8,7 +8,6 @@ Tokens come first, with their picture as soon as it is there. What an interrupte
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pliant import systems
-from pliant.flows import servers, settings
+from pliant.flows import settings
 from pliant.flows.progress import observed
 from pliant.flows.run import run_connected, show, with_prefect
 from pliant.flows.settings import Settings
@@ -158,21 +157,19 @@ FURTHER = (
 
 def _keep(console: Console, project: Settings, prefect: str, chosen: Sequence[str]) -> None:
     from pliant.benchmarks.endpoint import serving
+    from pliant.cli import ui
     from pliant.flows.progress import stage
 
     with ExitStack() as stack:
         with stage("MLflow's server"):
-            mlflow = stack.enter_context(servers.mlflow_server(project, servers.free_port(5000)))
+            pages = stack.enter_context(ui.pages(project, prefect))
         addresses = {}
         for number, system in enumerate(chosen):
             with stage(f"endpoint of {system}"):
                 addresses[system] = stack.enter_context(serving(system, FIRST_PORT + number))
         console.rule("Left running until Ctrl-C")
-        console.print(f"MLflow    {mlflow}\nPrefect   {prefect}")
+        console.print(pages)
         for system, address in addresses.items():
             console.print(f"{system:<10}{address}")
-        try:
-            while True:
-                time.sleep(3600)
-        except KeyboardInterrupt:
-            console.print("Stopping.")
+        ui.wait()
+        console.print("Stopping.")
