@@ -168,7 +168,7 @@ def _keep(console: Console, project: Settings, prefect: str, chosen: Sequence[st
             with stage(f"endpoint of {system}"):
                 addresses[system] = stack.enter_context(serving(system, FIRST_PORT + number))
         console.rule("Left running until Ctrl-C")
-        console.print(pages)
+        console.print(str(pages))
         for system, address in addresses.items():
             console.print(f"{system:<10}{address}")
         ui.wait()
