@@ -23,26 +23,28 @@ from pliant.flows import servers, settings
 from pliant.flows.progress import stage
 from pliant.flows.settings import Settings
 
-PAGES = f"http://{servers.HOST}:4200"
-"""Where a Prefect server shows by default what another one has kept, to which links lead."""
 Flow = Callable[..., Any]
 """A flow as the command line knows it: takes the path of a configuration, values laid over it, and others by name."""
 
 
 @contextmanager
-def with_prefect(project: Settings, port: int = 0, meanwhile: Callable[[], object] = lambda: None) -> Iterator[str]:
+def with_prefect(
+    project: Settings, meanwhile: Callable[[], object] = lambda: None, for_people: bool = False
+) -> Iterator[str]:
     """Give the address of a Prefect server: the one that PREFECT_API_URL names, else one of our own for this context.
 
     `meanwhile` is called while our own starts, which takes seconds: it may import what is needed next, Prefect included.
+    `for_people`: it has its usual port. Links lead there anyway, where a later server shows what this one has kept.
     """
     settings.prepare(project)
     named = os.environ.get("PREFECT_API_URL")
     if named:
         yield named.removesuffix("/api")
         return
-    port = servers.free_port(port)
+    port = servers.usual_port("Prefect") if for_people else servers.free_port()
+    linked = port if for_people else servers.PORTS["Prefect"]
     os.environ["PREFECT_API_URL"] = f"http://{servers.HOST}:{port}/api"
-    os.environ.setdefault("PREFECT_UI_URL", PAGES)
+    os.environ.setdefault("PREFECT_UI_URL", f"http://{servers.HOST}:{linked}")
     try:
         with ExitStack() as stack:
             with stage("Prefect's server"):

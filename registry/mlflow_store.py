@@ -500,7 +500,7 @@ class Run:
 
     @property
     def url(self) -> str:
-        """Return the address of its page: of a registry without a server, where `mlflow server` shows it by default."""
+        """Return the address of its page: of a registry without a server, where `pliant ui` shows it."""
         pages = shown(self.uri).rstrip("/") if self.uri.startswith("http") else PAGES
         return f"{pages}/#/experiments/{self.experiment_id}/runs/{self.id}?workflowType=machine_learning"
 

@@ -115,7 +115,7 @@ def test_a_bento_serves_the_champion_from_an_empty_folder_by_its_own_code_behind
         process = subprocess.Popen(
             command, cwd=folder, env={**environment, **variables}, stdout=output, stderr=output, start_new_session=True
         )
-    service = Service(process, f"https://127.0.0.1:{port}", log, tls_cert=certificate)
+    service = Service(process, f"https://127.0.0.1:{port}", log)
     try:
         service.wait_until_ready(PATIENCE)
         trusting = ssl.create_default_context(cafile=certificate)
