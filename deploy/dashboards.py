@@ -7,9 +7,9 @@ There is an overview of all systems, and a dashboard for each: questions first, 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,7 +22,7 @@ from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models.heatmap import HeatmapColorMode
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-from pliant.serving.monitoring.metric_list import RATIO, Metric, all_metrics, drawn_of, samples_of, text_of
+from pliant.serving.monitoring.metric_list import RATIO, Metric, all_metrics, drawn_of, metrics_of, samples_of, text_of
 
 ROOT = Path(__file__).resolve().parents[1]
 DASHBOARDS = ROOT / "deploy" / "monitoring" / "grafana" / "dashboards"
@@ -216,13 +216,11 @@ def figure(title: str, description: str, steps: Steps, queries: Mapping[str, str
     return Panel(title, description, queries, unit, kind="figure", steps=steps)
 
 
-def questions(selector: str) -> dict[str, Sequence[Panel]]:
-    """Return what is asked first, of all systems or of a single one."""
-    seen = Seen(selector)
-    changes = {
-        f"{seen.sum('pliant_drift')} or vector(0)": f"{BY} changed",
-        f"{seen.sum('pliant_promise_broken')} or vector(0)": f"{BY} broken",
-    }
+def questions(selector: str, metrics: Iterable[Metric]) -> dict[str, Sequence[Panel]]:
+    """Return what is asked first, of all systems or of a single one; `metrics`: those that there are."""
+    seen, names = Seen(selector), {metric.name for metric in metrics}
+    changes = {"pliant_drift": f"{BY} changed", "pliant_promise_broken": f"{BY} broken"}
+    changes = {f"{seen.sum(name)} or vector(0)": legend for name, legend in changes.items() if name in names}
     died, offered = {seen.in_an_hour("pliant_worker_failures_total"): BY}, seen.rate("pliant_utility_offered_total")
     utility = {offered: f"{BY} offered", seen.rate("pliant_utility_earned_total"): f"{BY} earned"}
     attained, busy, ran = {seen.attainment(): BY}, {seen.busy(): BY}, "share of the time in which devices ran"
@@ -252,7 +250,7 @@ def _overview() -> dict[str, Sequence[Panel]]:
     answers, refused = seen.rate("pliant_tenant_answers_total", "status"), seen.rate("pliant_refusals_total", "code")
     polls = seen.rate("pliant_refreshes_total", "outcome")
     return {
-        **questions(seen.selector),
+        **questions(seen.selector, chain(*all_metrics().values())),
         "How long does it take?": [
             lines("Requests", "per second (packing: outputs)", seen.rate("pliant_arrivals_total")),
             Panel("Seconds of an answer", "from the socket to the answer", quantiles, "s"),
@@ -275,7 +273,10 @@ def _system(system: str) -> dict[str, Sequence[Panel]]:
     """Return the questions of a system's dashboard."""
     spread = [each for each in drawn_of(system) if each.kind == "histogram" and each.unit == "seconds"]
     how_long = [heat_of(metric, system) for metric in spread]
-    return {**questions(f'system="{system}",instance=~"$instance"'), "How long does it take?": how_long}
+    return {
+        **questions(f'system="{system}",instance=~"$instance"', metrics_of(system)),
+        "How long does it take?": how_long,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,7 +322,7 @@ def queries(interval: str = "5m") -> list[DashboardQuery]:
 
 HEAD = """# Metrics
 
-Written by `python -m deploy.dashboards` from the lists in the code; a test holds both to what services register.
+Written by `python -m deploy.dashboards` from the lists in the code, which a test holds services to.
 
 Every service shows its metrics at `/metrics` in Prometheus' text format, where there are keys to the role `monitor`
 ([who may call a service](operations.md#who-may-call-a-service)). They begin at 0 with each start. Counters end in `_total`,

@@ -68,7 +68,9 @@ TENANT_OUTCOMES = {
     "failed": "dropped_failed",
 }
 
-FIGURES = {name: name.removeprefix("engine_").removesuffix("_seconds") for name in (short(each.name) for each in ENGINE)}
+FIGURES = {
+    name: name.removeprefix("engine_").removesuffix("_seconds") for name in (short(each.name) for each in ENGINE)
+}
 """The gauges of an engine, and the fields of its `Status` that they show."""
 
 
