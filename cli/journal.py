@@ -11,6 +11,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -70,22 +71,15 @@ def run(args: Namespace) -> None:
             raise InputError("--perfetto", args.perfetto, f"a file that can be written ({error.strerror})") from None
         print(f"{args.perfetto} has {count:,} spans and counts: open it on https://ui.perfetto.dev")
     if args.what_if is not None:
-        _what_if(args.file, system, entries(), args.what_if)
+        _what_if(args.file, system, entries, args.what_if)
     if args.request is None and args.perfetto is None and args.what_if is None:
-        first, last = None, 0.0
-
-        def timed() -> Iterator[JournalEntry]:
-            nonlocal first, last
-            for entry in entries():
-                first, last = entry.now if first is None else first, entry.now
-                yield entry
-
-        seen = observations(timed())
+        seen = observations(entries())
         result = summarise(seen)
-        answered = sum(each.answered is not None for each in seen)
+        answered = [each.answered for each in seen if each.answered is not None]
+        seconds = max(answered, default=0.0) - min((each.request.arrival for each in seen), default=0.0)
         refused = ", ".join(f"{count} {reason}" for reason, count in result.drops.items())
         print(
-            f"{result.requests} requests in {last - (first or 0.0):.1f} s: {answered} answered, "
+            f"{result.requests} requests in {max(seconds, 0.0):.1f} s: {len(answered)} answered, "
             f"{result.outcomes.get('late', 0)} of them late; {sum(result.drops.values())} refused"
             f"{f' ({refused})' if refused else ''}, {result.outcomes.get('cancelled', 0)} left by their clients, "
             f"{result.outcomes.get('waiting', 0)} without an end"
@@ -274,7 +268,7 @@ def write_trace(entries: Iterable[JournalEntry], file: TextIO, name: Name) -> in
 
     Times are microseconds. Source: Trace Event Format (Google), which Perfetto reads.
     """
-    count, devices, names, former = 0, set[int](), dict[str, str](), (-1, -1)
+    count, devices, quoted, former = 0, set[int](), cache(json.dumps), (-1, -1)
     waiting, pending = set[int](), set[int]()
     lives: dict[int, tuple[Request, float]] = {}
     runs: dict[int, list[LaunchSpan]] = {}
@@ -285,16 +279,11 @@ def write_trace(entries: Iterable[JournalEntry], file: TextIO, name: Name) -> in
         file.write(f",\n{line}" if count else line)
         count += 1
 
-    def quoted(text: str) -> str:
-        if text not in names:
-            names[text] = json.dumps(text)
-        return names[text]
-
     def end(id: int, now: float, how: str) -> None:
         """Write the span of a request, and below it those of its runs."""
         request, came = lives.pop(id)
-        head, waited = f'"cat":"request","id":{id},"pid":{REQUESTS},"tid":0', request.tenant
-        more = f',"tenant":{quoted(waited)}' if waited else ""
+        head = f'"cat":"request","id":{id},"pid":{REQUESTS},"tid":0'
+        more = f',"tenant":{quoted(request.tenant)}' if request.tenant else ""
         args = f'{{"request":{id},"end":{quoted(how)},"tokens":{request.length}{more}}}'
         put(f'{{"ph":"b","ts":{1e6 * came:.1f},"name":{quoted(request.task)},{head},"args":{args}}}')
         for each in runs.pop(id, ()):
@@ -359,7 +348,7 @@ def write_trace(entries: Iterable[JournalEntry], file: TextIO, name: Name) -> in
     return count
 
 
-def _what_if(path: Path, system: str | None, entries: Iterator[JournalEntry], policy: str) -> None:
+def _what_if(path: Path, system: str | None, entries: Callable[[], Iterator[JournalEntry]], policy: str) -> None:
     """Print what happened, and what the profile gives for the same arrivals under two policies. Raises `PliantError`."""
     from rich.console import Console
     from rich.table import Column, Table
@@ -368,15 +357,8 @@ def _what_if(path: Path, system: str | None, entries: Iterator[JournalEntry], po
 
     if system is None:
         raise InputError("--system", "not given", "bins or cascade for --what-if, whose entries look alike")
-    workers = 1
-
-    def counted() -> Iterator[JournalEntry]:
-        nonlocal workers
-        for entry in entries:
-            workers = max(workers, 1 + max((a.worker for a in entry.actions if isinstance(a, Launch)), default=0))
-            yield entry
-
-    happened = observations(counted())
+    launches = (action for entry in entries() for action in entry.actions if isinstance(action, Launch))
+    workers, happened = 1 + max((launch.worker for launch in launches), default=0), observations(entries())
     of = systems.system(system)
     again = of.part("cli", "journal" if of.has("cli", "journal") else "simulate").again
     requests = [each.request for each in happened]
