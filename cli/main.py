@@ -1,5 +1,5 @@
-"""`pliant`: demo, status, promote, rollback, schedule, watch, label, forget, clean, keys, sign, bento, ui; a system's init,
-train, profile, serve, ...
+"""`pliant`: demo, status, promote, rollback, schedule, watch, journal, label, forget, clean, keys, sign, bento, ui; a
+system's init, train, profile, serve, ...
 
 Every failure that is a `PliantError` is one sentence on standard error and exit status 2; a target that is missed is exit
 status 1, and 3 where a bench had no time to measure all of them. Heavy imports wait until a command needs them.
@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pliant import redaction, systems
-from pliant.cli import bento, clean, init, keys, label, options, releases, sign, ui, watch
+from pliant.cli import bento, clean, init, journal, keys, label, options, releases, sign, ui, watch
 from pliant.errors import InputError, PliantError
 
 if TYPE_CHECKING:
@@ -81,6 +81,7 @@ def command_line() -> Command:
     demo.set_defaults(run=_demo)
     releases.commands(commands)
     watch.command(commands)
+    journal.command(commands)
     label.command(commands)
     clean.command(commands)
     keys.command(commands)

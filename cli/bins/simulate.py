@@ -10,6 +10,8 @@ from __future__ import annotations
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,7 +31,7 @@ from pliant.errors import InputError, RegistryError
 from pliant.flows import settings
 from pliant.flows.champions import champion_artifacts
 from pliant.protocol import Request
-from pliant.report import observations, summarise
+from pliant.report import Observation, observations, summarise
 from pliant.simulator import simulate
 from pliant.workload import ReferenceConfig
 
@@ -47,10 +49,7 @@ Scheme = tuple[str, str, str, Mapping[str, Any]]
 
 def run(args: Namespace) -> None:
     """`pliant simulate bins`: print a table, one line a scheme. Raises `InputError`; without a champion `RegistryError`."""
-    project = settings.prepare()
-    streams = list(champion_artifacts(project, Bins).values())
-    if not streams:
-        raise RegistryError("the registry holds no champion of the bins system: run `pliant train bins` first")
+    streams = _champions()
     dispatch = args.dispatch or DEFAULT
     table = compared(streams, args.load, dispatch, args.placement, args.workers, args.seed, args.policy)
     Console(emoji=False).print(table)
@@ -105,8 +104,53 @@ def _schemes(dispatch: str, placement: str, policy: str) -> list[Scheme]:
     ]
 
 
+def _champions() -> list[Bins]:
+    streams = list(champion_artifacts(settings.prepare(), Bins).values())
+    if not streams:
+        raise RegistryError("the registry holds no champion of the bins system: run `pliant train bins` first")
+    return streams
+
+
+def setting_names() -> dict[int, str]:
+    """Return the bins of the champions by number, such as mail/64x8. Raises `RegistryError` without one."""
+    shapes = [(stream.name, shape) for stream in _champions() for shape in stream.shapes]
+    return {
+        number: f"{name}/{'dynamic' if shape.dynamic else f'{shape.length}x{shape.batch}'}"
+        for number, (name, shape) in enumerate(shapes)
+    }
+
+
+def again(_path: Path, requests: Sequence[Request], policy: str, workers: int) -> list[Observation]:
+    """Return what the champions' profiles give for these requests under a policy. Raises `InputError`, `RegistryError`."""
+    bins = _champions()
+    scheme, known = _schemes(DEFAULT, bins[0].placement, policy)[0], knowledge_of(bins)
+    fitting = [
+        replace(request, length=min(request.length, known.stream(request.task).max_length)) for request in requests
+    ]
+    return _played(scheme, bins, fitting, workers, 0)[1]
+
+
 def _row(scheme: Scheme, bins: Sequence[Bins], requests: Sequence[Request], workers: int, seed: int) -> tuple[str, ...]:
-    name, runtimes, placement, changes = scheme
+    known, observed = _played(scheme, bins, requests, workers, seed)
+    report = summarise(observed)
+    latencies = [fate.answered - fate.request.arrival for fate in observed if fate.answered is not None]
+    latency = float(np.mean(latencies)) if latencies else float("nan"), report.p50, report.p98, report.p99
+    drops = ", ".join(f"{reason}: {count}" for reason, count in report.drops.items()) or "-"
+    figures = *(f"{1e3 * seconds:.1f}" for seconds in latency), f"{report.batch:.2f}"
+    return (
+        scheme[0],
+        str(report.requests),
+        f"{report.attainment:.1%}",
+        *figures,
+        _lengths(known, report.settings),
+        drops,
+    )
+
+
+def _played(
+    scheme: Scheme, bins: Sequence[Bins], requests: Sequence[Request], workers: int, seed: int
+) -> tuple[Knowledge, list[Observation]]:
+    _, runtimes, placement, changes = scheme
     known = knowledge_of(bins, runtimes, placement)
     device = SimulatedBins(known, requests, np.random.default_rng(seed), JITTER)
     deployed: tuple[int, ...] = ()  # which runtime each device holds before the first plan
@@ -117,13 +161,7 @@ def _row(scheme: Scheme, bins: Sequence[Bins], requests: Sequence[Request], work
             shares += (np.bincount(at, minlength=len(stream.runtimes)) / (TYPICAL * len(bins))).tolist()
         deployed = tuple(start_plan(known, workers, shares))
     config = Config(workers, deployed=deployed, **changes)
-    observed = observations(simulate(BinsScheduler(known, config), requests, device))
-    report = summarise(observed)
-    latencies = [fate.answered - fate.request.arrival for fate in observed if fate.answered is not None]
-    latency = float(np.mean(latencies)) if latencies else float("nan"), report.p50, report.p98, report.p99
-    drops = ", ".join(f"{reason}: {count}" for reason, count in report.drops.items()) or "-"
-    figures = *(f"{1e3 * seconds:.1f}" for seconds in latency), f"{report.batch:.2f}"
-    return name, str(report.requests), f"{report.attainment:.1%}", *figures, _lengths(known, report.settings), drops
+    return known, observations(simulate(BinsScheduler(known, config), requests, device))
 
 
 def _lengths(known: Knowledge, used: Mapping[int, int]) -> str:

@@ -45,14 +45,22 @@ class Load:
 
 def run(args: Namespace) -> None:
     """Print a table for every champion: one line a policy. Raises `InputError`, `RegistryError` without a champion."""
-    project = settings.prepare()
-    registry = open_registry(project, "packing")
-    models = load_champions(registry, Packing)
+    for packing, context in served():
+        Console(emoji=False).print(compared(packing, context, args.load, args.policy, args.seed))
+
+
+def served() -> list[tuple[Packing, int]]:
+    """Return the champions, each with its generator's context. Raises `RegistryError` without one."""
+    registry = open_registry(settings.prepare(), "packing")
+    models = load_champions(registry, Packing).values()
     if not models:
         raise RegistryError("the registry holds no champion of the packing system: run `pliant train packing` first")
-    for champion in models.values():
-        context = champions.fetch_generator(registry, champion).context
-        Console(emoji=False).print(compared(champion.artifact, context, args.load, args.policy, args.seed))
+    return [(champion.artifact, champions.fetch_generator(registry, champion).context) for champion in models]
+
+
+def setting_names() -> dict[int, str]:
+    """Return what a launch is called where it has no setting: an iteration of the engine."""
+    return {0: "iterations of the engine"}
 
 
 def compared(packing: Packing, context: int, load: str, policy: str | None, seed: int) -> Table:
