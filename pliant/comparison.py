@@ -133,7 +133,7 @@ def installed(system: str) -> dict[str, Any]:
 
 
 def resolve(system: str, policy: str | Own) -> str | Own:
-    """Return the policy that an installed distribution offers by this name; any other policy as it is."""
+    """Return what an installed distribution offers by this name, which goes before one of ours; else the policy itself."""
     entries = installed(system) if isinstance(policy, str) else {}
     return cast(Own, entries[policy].load()) if policy in entries else policy
 
