@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Column, Table
 
+from pliant import comparison, loads
 from pliant.bins.artifact import PLACEMENTS, Bins
 from pliant.bins.dispatch import DISPATCHES
 from pliant.bins.knowledge import Config, Knowledge, knowledge_of
@@ -26,7 +27,6 @@ from pliant.bins.planning.plan import start_plan
 from pliant.bins.policies import choice_of
 from pliant.bins.scheduler import BinsScheduler
 from pliant.bins.simulated import JITTER, TYPICAL, SimulatedBins, capacity, reference_load, typical
-from pliant.cli import loads
 from pliant.errors import InputError, RegistryError
 from pliant.flows import settings
 from pliant.flows.champions import champion_artifacts
@@ -43,8 +43,8 @@ HEADINGS = ("", "requests", "in time", "mean ms", "p50 ms", "p98 ms", "p99 ms", 
 DEFAULT = Config().dispatch
 
 Lengths = NDArray[np.int64]
-Scheme = tuple[str, str, str, Mapping[str, Any]]
-"""A way to serve: its name, the runtimes used, the placement, and changes to the scheduler's configuration."""
+Scheme = tuple[str, str, str, Mapping[str, Any] | comparison.Own]
+"""A way to serve: its name, the runtimes, the placement, and changes to our scheduler's configuration, or an own one."""
 
 
 def run(args: Namespace) -> None:
@@ -88,6 +88,12 @@ def _schemes(dispatch: str, placement: str, policy: str) -> list[Scheme]:
             f"{DEFAULT} under placement shared, where one queue serves all devices; the others need placement single"
         )
         raise InputError("dispatch", dispatch, limit)
+    own = comparison.resolve("bins", policy)
+    if not isinstance(own, str):
+        if placement != "shared":
+            raise InputError("placement", placement, f"shared with the installed policy {policy}")
+        ours = _schemes(dispatch, placement, "default")
+        return [(policy, ours[0][1], placement, own), *ours]
     choice, kind = choice_of(policy, placement), placement if placement == "shared" else dispatch
     plain: dict[str, Any] = {"dispatch": "published", "plan": "published", "drop_late": False}
     pair: dict[str, Any] = {"dispatch": "published", "plan": "published", "period": 120.0, "drop_late": False}
@@ -150,7 +156,7 @@ def _row(scheme: Scheme, bins: Sequence[Bins], requests: Sequence[Request], work
 def _played(
     scheme: Scheme, bins: Sequence[Bins], requests: Sequence[Request], workers: int, seed: int
 ) -> tuple[Knowledge, list[Observation]]:
-    _, runtimes, placement, changes = scheme
+    _, runtimes, placement, how = scheme
     known = knowledge_of(bins, runtimes, placement)
     device = SimulatedBins(known, requests, np.random.default_rng(seed), JITTER)
     deployed: tuple[int, ...] = ()  # which runtime each device holds before the first plan
@@ -160,8 +166,11 @@ def _played(
             at = np.searchsorted([runtime.length for runtime in stream.runtimes], typical_of(artifact))
             shares += (np.bincount(at, minlength=len(stream.runtimes)) / (TYPICAL * len(bins))).tolist()
         deployed = tuple(start_plan(known, workers, shares))
-    config = Config(workers, deployed=deployed, **changes)
-    return known, observations(simulate(BinsScheduler(known, config), requests, device))
+    if callable(how):
+        scheduler = comparison.scheduler(how(known), workers)
+    else:
+        scheduler = BinsScheduler(known, Config(workers, deployed=deployed, **how))
+    return known, observations(simulate(scheduler, requests, device))
 
 
 def _lengths(known: Knowledge, used: Mapping[int, int]) -> str:

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from pliant import comparison
 from pliant.cli.packing.simulate import served
 from pliant.errors import InputError
 from pliant.packing.scheduling import journal
-from pliant.packing.scheduling.policy import POLICIES
 from pliant.packing.scheduling.reference import rules_of
 from pliant.packing.scheduling.request import Prompt
 from pliant.packing.scheduling.simulated import simulate
@@ -57,8 +57,7 @@ def again(path: Path, _requests: Sequence[Request], policy: str, _workers: int) 
     Prompts that were refused or left are as long as the median of the others, since nobody knows what they would have been.
     """
     packing, context = served()[0]
-    if policy not in POLICIES:
-        raise InputError("policy", policy, f"one of {', '.join(POLICIES)}")
+    rules = rules_of(packing, context, comparison.resolve("packing", policy))
     prompts, known = prompts_of(path)
     usual = sorted(known.values())[len(known) // 2] if known else 1
     most = min(context, packing.memory.pages * packing.memory.page_tokens)
@@ -67,7 +66,7 @@ def again(path: Path, _requests: Sequence[Request], policy: str, _workers: int) 
     if len(fitting) < len(prompts):
         limit = f"within the {most} tokens that the champion can hold"
         raise InputError("journal", f"{len(prompts) - len(fitting)} longer prompts", limit)
-    run = simulate(fitting, lengths, rules_of(packing, context, policy), packing.memory, packing.steps)
+    run = simulate(fitting, lengths, rules, packing.memory, packing.steps)
     of = {prompt.id: _request(prompt) for prompt in fitting}
     return [
         Observation(of[fate.id], dropped=fate.dropped) if fate.dropped else Observation(of[fate.id], fate.ended)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Column, Table
 
-from pliant.cli import loads
+from pliant import comparison, loads
 from pliant.errors import InputError, RegistryError
 from pliant.flows import settings
 from pliant.flows.champions import load_champions
@@ -68,16 +68,16 @@ def compared(packing: Packing, context: int, load: str, policy: str | None, seed
 
     `context`: tokens of a prompt and its output together that the generator can hold.
     """
-    if policy is not None and policy not in POLICIES:
-        raise InputError("policy", policy, f"one of {', '.join(POLICIES)}")
+    names = [policy] if policy else POLICIES
+    rules = {name: rules_of(packing, context, comparison.resolve("packing", name)) for name in names}
     requests = requests_of(load, packing, context, seed)
     first, *others = HEADINGS
     out = f" ({requests.left_out} requests too long, left out)" if requests.left_out else ""
     title = f"{packing.name}: {load} on {packing.device_class}, {packing.memory.pages} pages{out}"
     table = Table(Column(first, no_wrap=True), *others, title=title)
-    for name in [policy] if policy else POLICIES:
-        rules, lengths = rules_of(packing, context, name), {prompt.id: prompt.exact for prompt in requests.prompts}
-        result = summary(simulate(requests.prompts, lengths, rules, packing.memory, packing.steps))
+    lengths = {prompt.id: prompt.exact for prompt in requests.prompts}
+    for name, by in rules.items():
+        result = summary(simulate(requests.prompts, lengths, by, packing.memory, packing.steps))
         latency = (f"{seconds:.3g}" for seconds in (result.completion, result.p50, result.p99))
         table.add_row(
             *(name, str(len(requests.prompts)), f"{result.sequences_per_second:.2f}"),

@@ -10,9 +10,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from pliant import workload
-from pliant.cli import loads
-from pliant.errors import RegistryError
+from pliant import comparison, loads, workload
+from pliant.errors import InputError, RegistryError
 from pliant.flows import settings
 from pliant.flows.tokens.champions import load_champion
 from pliant.flows.tokens.stages import Bundle
@@ -69,7 +68,12 @@ def _played(
     check_tasks(known, {request.task for request in requests})
     # The scheduler plans with accuracies of the profiling split, the device has those of the test split.
     device = SimulatedDevice(known.latency, _tested(bundle), requests, np.random.default_rng(seed), jitter=0.05)
-    return simulate(make(policy, known, workers, gamma), requests, device)
+    own = comparison.resolve("tokens", policy)
+    if isinstance(own, str):
+        return simulate(make(policy, known, workers, gamma), requests, device)
+    if gamma is not None:
+        raise InputError("gamma", gamma, f"left out with the installed policy {policy}")
+    return simulate(comparison.scheduler(own(known), workers), requests, device)
 
 
 def _tested(bundle: Bundle) -> dict[str, Mapping[int, float]]:
