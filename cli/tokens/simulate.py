@@ -19,6 +19,7 @@ from pliant.protocol import Journal, Request
 from pliant.report import Observation, Report, observations, report
 from pliant.simulator import simulate
 from pliant.tokens.bound import Devices, fluid
+from pliant.tokens.points import named
 from pliant.tokens.policies import make
 from pliant.tokens.scheduler import check_tasks
 from pliant.tokens.scheduler import knowledge as tokens_knowledge
@@ -50,8 +51,7 @@ def again(_path: Path, requests: Sequence[Request], policy: str, workers: int) -
 
 def setting_names() -> dict[int, str]:
     """Return the champion's settings by what a reader calls them. Raises `RegistryError` without one."""
-    profile = _champion().profile
-    return {n: f"{'point' if n in profile.points else 'gamma'} {n}" for n in profile.latency.settings}
+    return {setting: named(setting) for setting in _champion().profile.latency.settings}
 
 
 def _champion() -> Bundle:

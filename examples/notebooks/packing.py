@@ -9,10 +9,12 @@ import pliant
 class Shortest(pliant.PackingPolicy):
     """Pages on demand, as `paged`, but the shortest predicted output first: forecast[3] is the median."""
 
+    by_priority = True
+
     def priority(self, prompt, forecast, reserved, recent):
         return 0, forecast[3], prompt.id
 
 
 policies = {"mine": Shortest, "paged": "paged", "s3": "s3", "orca": "orca", "default": "default"}
-table = pliant.compare(policies, "bursty:60:8", seeds=2, system="packing")
+table = pliant.compare(policies, "bursty:130:8", seeds=2, system="packing")
 print(table)

@@ -29,6 +29,7 @@ from pliant.flows.tokens.stages import (
 from pliant.flows.watch.deployments import Nightly
 from pliant.progress import Progress
 from pliant.registry.names import TOKENS_TASK
+from pliant.tokens.points import named
 from pliant.training.linear import LinearComparison
 
 
@@ -93,12 +94,12 @@ class TokensPipeline(Pipeline[TokensFlowConfig, TokensData, TokensResults, Bundl
                 accuracies = {task.name: round(task.test_accuracy[setting], 4) for task in bundle.tasks}
                 rows.append(
                     {
-                        "setting": publish.named(setting),
+                        "setting": named(setting),
                         **accuracies,
                         "images/s at batch 32": round(32 / latency.at(setting, 32), 1),
                     }
                 )
-            timed += latency.rows("setting", publish.named)
+            timed += latency.rows("setting", named)
         tasks = [task.name for bundle in bundles for task in bundle.tasks]
         about = "What each setting earns on the test split, and how many images a second it takes"
         return [

@@ -19,7 +19,7 @@ from pliant.flows.tokens.stages import Bundle, TokensResults
 from pliant.registry.names import TOKENS_BACKBONE, TOKENS_PREFIX, TOKENS_PROFILE
 from pliant.registry.package import Package
 from pliant.tokens.artifact import LORA, SHALLOW, Profile, Task
-from pliant.tokens.points import FIRST_POINT
+from pliant.tokens.points import named
 from pliant.training.linear import LinearComparison
 
 
@@ -48,10 +48,6 @@ def _metrics(bundle: Bundle) -> dict[str, float]:
     """Return accuracy and speed at gamma 0; those of every setting are a table."""
     tested = {f"test_accuracy.{task.name}": task.test_accuracy[0] for task in bundle.tasks}
     return {"images_per_second": 32 / bundle.profile.latency.at(0, 32), **tested}
-
-
-def named(setting: int) -> str:
-    return f"point {setting}" if setting >= FIRST_POINT else f"gamma {setting}"
 
 
 def _package(name: str, role: str, bundle: Bundle, versions: Mapping[str, int], result: StageResult[Any]) -> Package:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from pliant.comparison import Figures, Own, Play, Times, figures
+from pliant.packing.hardware import A100, LLAMA_13B, Roofline, memory_of
 from pliant.packing.scheduling import simulated
 from pliant.packing.scheduling.forecast import QUANTILES
-from pliant.packing.scheduling.iteration_cost import LinearCost
 from pliant.packing.scheduling.policy import Rules
-from pliant.packing.scheduling.request import Memory, Prompt
+from pliant.packing.scheduling.request import Prompt
 from pliant.protocol import Request
 from pliant.report import Observation
 
@@ -19,9 +19,7 @@ def ground(times: Times, seed: int) -> Play:
 
     Outputs have 128 tokens at the median, are forecast within a factor of 1.5 (one deviation), and are due after 15 s.
     """
-    weights, token = 2 * 13.016e9, 4 * 40 * 5120  # bytes of the weights, and of a token's keys and values
-    cost = LinearCost(weights / 2e12, weights / 312e12, 0.0, token / 2e12, 0.0, token / 16e9)
-    memory = Memory(int((80e9 - weights) / token / 16), 16, int(128e9 / token / 16), 4096, 4096)
+    cost, memory = Roofline(LLAMA_13B, A100), memory_of(LLAMA_13B, A100, host_bytes=128e9)
     rng, context, spread = np.random.default_rng(seed), 2048, np.log(1.5)
     reads = np.clip(rng.lognormal(np.log(32), 0.8, len(times)), 1, 512).astype(int).tolist()
     lengths = np.clip(rng.lognormal(np.log(128), 0.9, len(times)), 1, 1024).astype(int).tolist()

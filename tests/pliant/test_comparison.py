@@ -108,3 +108,5 @@ def test_the_notebooks_run_in_seconds_with_no_more_than_the_core(name):
     command = [sys.executable, "-c", code, str(notebook)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, timeout=60)
     assert "mine" in done.stdout and "default" in done.stdout
+    rows = [tuple(row[1:]) for row in map(str.split, done.stdout.splitlines()) if row[1:2] == ["0"]]  # of seed 0
+    assert len(set(rows)) == len(rows), "an own policy that decides as another one shows nothing"
