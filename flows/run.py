@@ -34,7 +34,7 @@ def with_prefect(
     """Give the address of a Prefect server: the one that PREFECT_API_URL names, else one of our own for this context.
 
     `meanwhile` is called while our own starts, which takes seconds: it may import what is needed next, Prefect included.
-    `for_people`: it has its usual port. Links lead there anyway, where a later server shows what this one has kept.
+    `for_people`: it has its usual port, if that is free. Links lead there anyway: a later server shows what this one kept.
     """
     settings.prepare(project)
     named = os.environ.get("PREFECT_API_URL")
@@ -42,9 +42,8 @@ def with_prefect(
         yield named.removesuffix("/api")
         return
     port = servers.usual_port("Prefect") if for_people else servers.free_port()
-    linked = port if for_people else servers.PORTS["Prefect"]
     os.environ["PREFECT_API_URL"] = f"http://{servers.HOST}:{port}/api"
-    os.environ.setdefault("PREFECT_UI_URL", f"http://{servers.HOST}:{linked}")
+    os.environ.setdefault("PREFECT_UI_URL", f"http://{servers.HOST}:{servers.PORTS['Prefect']}")
     try:
         with ExitStack() as stack:
             with stage("Prefect's server"):

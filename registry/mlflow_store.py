@@ -565,9 +565,10 @@ class Run:
 
     def fail(self, error: BaseException) -> None:
         """End the run as FAILED, or as KILLED where it was interrupted, and say why in its description."""
-        self.end("FAILED" if isinstance(error, Exception) else "KILLED")
         kind = "" if isinstance(error, PliantError) else f"{type(error).__name__}: "
-        self.describe(redact(f"Failed: {kind}{error}")[:LONGEST])
+        failed = isinstance(error, Exception)
+        self.end("FAILED" if failed else "KILLED")
+        self.describe(redact(f"Failed: {kind}{error}")[:LONGEST] if failed else "Interrupted.")
 
     def end(self, status: str) -> None:
         with registry_errors(self.uri, "the run could not be ended"):

@@ -190,7 +190,7 @@ def test_of_several_those_are_released_together_that_the_gate_let_pass(refused, 
     [
         (InputError("data", "gone", "a file"), "FAILED", "Failed: data is gone, but must be a file"),
         (ValueError("postgres://me:secret@host"), "FAILED", "Failed: ValueError: postgres://***@host"),
-        (KeyboardInterrupt(), "KILLED", "Failed: KeyboardInterrupt: "),
+        (KeyboardInterrupt(), "KILLED", "Interrupted."),
         (None, "FINISHED", None),
     ],
 )
