@@ -1,5 +1,5 @@
-"""`pliant`: demo, status, promote, rollback, schedule, watch, label, forget, clean, keys, sign, bento; a system's init,
-train, profile, serve, ...
+"""`pliant`: demo, status, promote, rollback, schedule, watch, journal, label, forget, clean, keys, sign, bento, ui; a
+system's init, train, profile, serve, ...
 
 Every failure that is a `PliantError` is one sentence on standard error and exit status 2; a target that is missed is exit
 status 1, and 3 where a bench had no time to measure all of them. Heavy imports wait until a command needs them.
@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pliant import redaction, systems
-from pliant.cli import bento, clean, init, keys, label, options, releases, sign, watch
+from pliant.cli import bento, clean, init, journal, keys, label, options, releases, sign, ui, watch
 from pliant.errors import InputError, PliantError
 
 if TYPE_CHECKING:
@@ -81,11 +81,13 @@ def command_line() -> Command:
     demo.set_defaults(run=_demo)
     releases.commands(commands)
     watch.command(commands)
+    journal.command(commands)
     label.command(commands)
     clean.command(commands)
     keys.command(commands)
     sign.command(commands)
     bento.command(commands)
+    ui.command(commands)
     for name, (text, add_options, run) in _COMMANDS.items():  # one parser a system, since each has options of its own
         parsers = commands.add_parser(name, help=text).add_subparsers(dest="system", required=True, metavar="SYSTEM")
         for system in systems.listed():
@@ -206,7 +208,8 @@ def _serve(args: Namespace) -> int:
     def show_start(service: Service) -> None:
         with stage("endpoint"):  # shows how long the service has been starting
             service.wait_until_ready(chosen_settings.wait_for_release + READY_SECONDS)
-        print(f"Serving on {service.url} with the device {named} until Ctrl-C.", file=sys.stderr, flush=True)
+        where = f"Serving on {service.url} with the device {named} until Ctrl-C."
+        print(f"{where}\n{ui.hint(project)}", file=sys.stderr, flush=True)
 
     return serve(chosen_settings, project.home, port, show_start)
 

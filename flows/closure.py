@@ -15,7 +15,9 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parent.parent
+import pliant.errors
+
+ROOT = Path(pliant.errors.__file__).resolve().parents[1]
 APART: Mapping[str, str] = {
     "pliant": "offers names to notebooks, and imports nothing",
     "pliant.errors": "says what went wrong, which ends the stage without a result",

@@ -5,16 +5,20 @@ Of whatever champion there is: a model that is worse than a linear one, beyond c
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
+import numpy as np
+
 from pliant.flows.config import is_embedded
+from pliant.flows.progress import say
+from pliant.registry.releases import DECIDING, table
+from pliant.report import Report
 from pliant.training.linear import LinearComparison
 
 Side = TypeVar("Side")
-"""A system's figures of one side."""
+"""A system's figures of one side. A method `deciding` of it gives up to five of them, by what they are, in words."""
 FIRST = "there is no champion yet"
 
 
@@ -44,7 +48,7 @@ def rejection(acceptable: bool, challenger: str, champion: str) -> str:
 
 
 def below_linear(compared: Iterable[tuple[str, str, LinearComparison]], allowed: bool | None) -> str:
-    """Print how each model does beside a linear one, and return why the challenger is rejected; empty if it is not.
+    """Say how each model does beside a linear one, and return why the challenger is rejected; empty if it is not.
 
     `compared`: a model's name, the address of its data, and the comparison. `allowed`: the setting `gate.below_linear`.
     """
@@ -53,7 +57,7 @@ def below_linear(compared: Iterable[tuple[str, str, LinearComparison]], allowed:
         nevertheless = is_embedded(address) if allowed is None else allowed
         because = "the settings allow it" if allowed else "these data are there to try Pliant quickly"
         released = f" It may be released nevertheless: {because}." if comparison.worse and nevertheless else ""
-        print(f"{name}: {comparison.describe()}.{released}", file=sys.stderr)  # noqa: T201
+        say(f"{name}: {comparison.describe()}.{released}")
         if not comparison.learnt and not nevertheless:
             what = "majority class" if comparison.measure == "accuracy" else "mean"
             scores = f"{comparison.measure} {comparison.model_score:.4f} against {comparison.constant_score:.4f}"
@@ -81,8 +85,33 @@ def reason(verdicts: Mapping[str, Judged[Any]]) -> str:
     return "; ".join(f"{name}: {verdict.reason}" for name, verdict in verdicts.items())
 
 
+def deciding(verdicts: Mapping[str, Judged[Any]]) -> list[tuple[str, str, str]]:
+    """Return what decided: rows of a measure in words, of the challenger, and of the champion."""
+    rows = []
+    for name, verdict in verdicts.items():
+        sides = verdict.challenger, verdict.champion
+        new, old = (dict[str, str](getattr(side, "deciding", dict)()) for side in sides)
+        of = f"{name}: " if len(verdicts) > 1 else ""
+        rows += [(of + what, value, old.get(what, "")) for what, value in new.items()]
+    return rows
+
+
+def of_replays(reports: Sequence[Report]) -> dict[str, str]:
+    """Return means over replays, in words; none without replays."""
+    if not reports:
+        return {}
+    in_time, p99 = (float(np.mean([getattr(each, name) for each in reports])) for name in ("attainment", "p99"))
+    return {"requests answered in time": f"{in_time:.2%}", "99 of 100 requests take at most": milliseconds(p99)}
+
+
+def milliseconds(seconds: float) -> str:
+    return f"{1000 * seconds:.4g} ms"
+
+
 def to_markdown(verdicts: Mapping[str, Judged[Any]]) -> str:
-    """Return the verdicts as a list in Markdown."""
-    return "\n".join(
-        f"- {name}: {'passed' if verdict.passed else 'failed'}, {verdict.reason}" for name, verdict in verdicts.items()
-    )
+    """Return the verdicts in Markdown: a list of the reasons, and a table of what decided."""
+    lines = [
+        f"- {name}{': ' if name else ''}{'passed' if verdict.passed else 'failed'}, {verdict.reason}"
+        for name, verdict in verdicts.items()
+    ]
+    return "\n".join([*lines, *table(DECIDING, deciding(verdicts))])

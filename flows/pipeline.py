@@ -9,33 +9,47 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, ClassVar, Generic, ParamSpec, Protocol, TypeVar, cast
 
-from prefect import Flow, State, Task, flow, task
-from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from prefect import Flow, State, Task, flow, get_client, task
+from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.states import Completed
+from prefect.utilities.urls import url_for
 
 from pliant import systems
-from pliant.errors import RefusedError, RegistryError
-from pliant.flows import configuration, gate, retention, settings
+from pliant.errors import RefusedError, RegistryError, UnreachableError
+from pliant.flows import chart, configuration, gate, retention, settings
 from pliant.flows.beside import Beside
 from pliant.flows.config import check_device
 from pliant.flows.configuration import Configuration
 from pliant.flows.gate import Judged
+from pliant.flows.progress import log
 from pliant.flows.progress import stage as bar
 from pliant.flows.record import DOCUMENT, Recorder, inputs_of
-from pliant.flows.release import OUTAGE_WAITS, Publication, Release, merged, open_registry, publication
-from pliant.flows.stage import A, Run, Stage, StageResult
+from pliant.flows.release import (
+    OUTAGE_WAITS,
+    Publication,
+    Release,
+    commit,
+    current_run,
+    flatten,
+    merged,
+    open_registry,
+    publication,
+    retried,
+)
+from pliant.flows.stage import A, Stage, StageResult
+from pliant.flows.stage import Run as RunStage
 from pliant.flows.watch.notify import emit_release
 from pliant.flows.watch.triggered import triggered
 from pliant.progress import Progress
-from pliant.registry.mlflow_store import MlflowRegistry
+from pliant.registry.mlflow_store import MlflowRegistry, Run
 from pliant.registry.store import FolderStore
 from pliant.settings import FlowSettings
 from pliant.training.linear import LinearComparison
@@ -65,8 +79,23 @@ Judge = Callable[..., Judged[Any]]
 """Takes champion and challenger, the settings of the gate and of the reference load, a callback of progress, and `beside`
 where the pipeline gives one.
 """
-Shown = tuple[list[dict[str, Any]], str, str]
-"""A table's rows, its key and its description."""
+Opened = Callable[[], Run]
+"""Returns the flow's run in MLflow, which is opened where it is not yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A table for people. With measures `ys` it is also a chart of these columns over the column `x`.
+
+    `label`: the column that says what a row is.
+    """
+
+    rows: list[dict[str, Any]]
+    key: str
+    description: str
+    x: str = ""
+    ys: Sequence[str] = ()
+    label: str = ""
 
 
 @dataclass(frozen=True)
@@ -81,7 +110,7 @@ class Pipeline(ABC, Generic[C, U, R, S]):
     """
 
     config: C
-    run: Run
+    run: RunStage
     recorder: Recorder = field(default_factory=Recorder, kw_only=True)
 
     system: ClassVar[str]
@@ -119,7 +148,7 @@ class Pipeline(ABC, Generic[C, U, R, S]):
         return None
 
     def tables(self, results: Sequence[R]) -> list[Shown]:
-        """Return what Prefect's UI shows of the results."""
+        """Return what Prefect's and MLflow's pages show of the results."""
         del results
         return []
 
@@ -196,29 +225,74 @@ class Pipeline(ABC, Generic[C, U, R, S]):
         check_device(config)  # before anything is trained
         recorder = Recorder(given.to_json((), beneath=given.beneath), inputs_of((given.file, given.laid_over)))
         self = cls(config, tasks(FolderStore(project.store), recorder), recorder=recorder)
-        try:
-            return self._train(project, given, new_task)
-        except Exception as error:
-            if recorder.seconds:  # what was in vain counts, too
-                with suppress(RegistryError), self.registry.run(self.run_name or self.system) as run:
-                    run.metrics(recorder.metrics())
-                    raise error
-            raise
+        with self.logged() as opened:
+            return self._train(project, given, new_task, opened)
 
-    def _train(self, project: settings.Settings, given: Configuration, new_task: bool) -> Release:
+    @contextmanager
+    def logged(self) -> Iterator[Opened]:
+        """Give the flow's run in MLflow, which ends as the block does, and holds what its stages learnt and cost.
+
+        It is opened now or, where the registry does not answer yet, when it is needed first.
+        """
+        opened = cache(self._open)
+        with suppress(UnreachableError):
+            opened()
+        try:
+            yield opened
+        except BaseException as error:
+            with suppress(RegistryError):  # why the block failed says more
+                self._log(opened())
+            with suppress(RegistryError):
+                opened().fail(error)
+            raise
+        retried(lambda: opened().end("FINISHED"))
+
+    def _open(self) -> Run:
+        flow_run, tags = current_run(), {"git_commit": commit(), "pliant.trigger": trigger()}
+        page = url_for("flow-run", obj_id=flow_run.id) if flow_run else None
+        links = f"Made by [a run of Prefect's flow {self._title}]({page})." if page else ""
+        run = self.registry.start(self._title, tags | ({"pliant.flow_run": page} if page else {}), links)
+        run.params(flatten(self.parameters()))
+        if page:
+            about = "Parameters, curves, tables and figures"
+            create_link_artifact(run.url, "The run in MLflow", key=f"{self.system}-mlflow", description=about)
+        return run
+
+    @property
+    def _title(self) -> str:
+        return self.run_name or self.system
+
+    def _log(self, run: Run) -> None:
+        """Log what the stages learnt and cost so far."""
+        run.curves(self.recorder.curves())
+        run.metrics(self.recorder.metrics())
+
+    def name(self, names: Sequence[str], opened: Opened) -> None:
+        """Name the runs in Prefect and MLflow after system, trigger and tasks, which are tags in Prefect, too."""
+        known = f"{self._title} {trigger()}: {', '.join(names)}"
+        if (flow_run := current_run()) is not None:
+            with get_client(sync_client=True) as client:
+                tags = client.read_flow_run(flow_run.id).tags  # an alarm's may have come since
+                client.update_flow_run(flow_run.id, name=known, tags=sorted({*tags, self.system, trigger(), *names}))
+        with suppress(UnreachableError):
+            opened().describe("It is under way.", known)
+
+    def _train(self, project: settings.Settings, given: Configuration, new_task: bool, opened: Opened) -> Release:
         with bar(self.loading) as progress:
             units = self.load(progress)
             progress(1, 1)
+        self.name([model.removeprefix(self.model) for model in self.models(units)], opened)
         kept = configuration.to_keep(project, self.system, given, self.models(units), new_task, self.naming)
         results = [self.make(unit) for unit in units]
         unchanged = self.unchanged(results, kept)
         if unchanged is not None:
+            opened().describe(f"Nothing is released: {unchanged.reason}.")
             return unchanged
         below, config = [], cast(Any, self.config)
         for each in zip(units, results, strict=True):
             compared = self.compared(*each)
             below.append(gate.below_linear(compared, config.gate.below_linear) if compared else "")
-        return self.publish(results, self.verdicts(results, below), kept)
+        return self.publish(results, self.verdicts(results, below), kept, opened)
 
     def verdicts(self, results: Sequence[R], below: Sequence[str]) -> dict[str, Judged[Any]]:
         """Judge every result, in a task of its own; `below`: for each, why it is rejected anyway."""
@@ -244,40 +318,54 @@ class Pipeline(ABC, Generic[C, U, R, S]):
             for result, sides, reason in zip(results, self.sides(results), below, strict=True)
         }
 
-    def publish(self, results: Sequence[R], verdicts: Verdicts, kept: Mapping[str, str]) -> Release:
-        """Log the run, register what is new, and release all that the gate let pass, together."""
+    def publish(self, results: Sequence[R], verdicts: Verdicts, kept: Mapping[str, str], opened: Opened) -> Release:
+        """Log to the run, register what is new, and release all that the gate let pass, together."""
 
         @publish_task()
         def published() -> Release:
             with bar("publish") as progress:
-                released = self.released(results, verdicts, kept, progress)
-            for rows, key, description in self.tables(results):
-                create_table_artifact(rows, key=key, description=description)
+                released = self.released(results, verdicts, kept, opened(), progress)
+            for shown in self.tables(results):
+                create_table_artifact(shown.rows, key=shown.key, description=shown.description)
             show_release(self.system, self.summary(results, verdicts), released)
             return released
 
         return published()
 
     def released(
-        self, results: Sequence[R], verdicts: Verdicts, kept: Mapping[str, str], progress: Progress
+        self, results: Sequence[R], verdicts: Verdicts, kept: Mapping[str, str], run: Run, progress: Progress
     ) -> Release:
         """As `publish`, outside of a task; `progress` ends at 1 of 1."""
-        name, report = self.run_name or self.system, self.report(verdicts)
-        with publication(self.registry, name, self.parameters(), report, kept) as publishing:
-            passed: list[str] = []
-            for done, result in enumerate(results, start=1):
-                names = self.register(publishing, result)
-                passed += names if verdicts[result.name].passed else ()
-                progress(done, len(results))
-            publishing.run.metrics(self.recorder.metrics())
-            publishing.run.document(DOCUMENT, asdict(self.recorder.record()))
-            if before := publishing.kept_out(passed):
-                return publishing.release(False, before, before)
+        publishing = publication(self.registry, run, self.report(verdicts), kept, gate.deciding(verdicts))
+        passed: list[str] = []
+        for done, result in enumerate(results, start=1):
+            names = self.register(publishing, result)
+            passed += names if verdicts[result.name].passed else ()
+            progress(done, len(results))
+        for shown in self.tables(results):
+            run.table(shown.key, shown.rows)
+            if shown.ys:
+                run.page(shown.key, chart.page(shown.description, shown.rows, shown.x, shown.ys, shown.label))
+        self._log(run)
+        run.document(DOCUMENT, asdict(self.recorder.record()))
+        before = publishing.kept_out(passed)
+        if not before:
             publishing.promote(passed)
-        return publishing.release(all(each.passed for each in verdicts.values()), gate.reason(verdicts))
+        promoted = not before and all(each.passed for each in verdicts.values())
+        released = publishing.release(promoted, before or gate.reason(verdicts), before)
+        run.describe(f"{'Promoted' if promoted else 'Not promoted'}.\n\n{before}\n\n{gate.to_markdown(verdicts)}")
+        return released
 
 
-def tasks(store: FolderStore, recorder: Recorder | None = None) -> Run:
+def trigger() -> str:
+    """Return what started the flow."""
+    run = current_run()
+    if run is not None and run.parameters.get("reason"):
+        return "after an alarm"
+    return "on schedule" if run is not None and run.auto_scheduled else "by hand"
+
+
+def tasks(store: FolderStore, recorder: Recorder | None = None) -> RunStage:
     """Return what runs a stage as a task of Prefect, which shows it as `Cached` where the store keeps its result."""
     recorder = recorder or Recorder()
 
@@ -287,6 +375,7 @@ def tasks(store: FolderStore, recorder: Recorder | None = None) -> Run:
         def unless_kept() -> Any:
             result = stage.kept(store, key)
             if result is not None:
+                log(f"{stage.task}: an earlier result is kept: {key}")
                 return Completed(name="Cached", data=result)
             began = time.monotonic()
             try:

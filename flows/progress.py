@@ -19,6 +19,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from pliant.progress import Progress as Report
 from pliant.progress import share
+from pliant.redaction import redact
 from pliant.training.groups import Repeats
 
 EVERY = 10.0  # seconds between two lines; a reader is promised one every 15
@@ -44,6 +45,7 @@ def stage(name: str) -> Iterator[Report]:
     """Give a progress callback for one stage; its bar stays on the screen when the stage is over."""
     start, artifact = time.monotonic(), _artifact(name)
     display = _bar(name) if Console(stderr=True).is_terminal else _lines(name)
+    log(f"{name}: started")
     with display as show:
 
         def report(done: int, total: int) -> None:
@@ -52,6 +54,7 @@ def stage(name: str) -> Iterator[Report]:
                 artifact(done, total)
 
         yield report
+    log(f"{name}: done after {time.monotonic() - start:.1f} s")
     for observer in _OBSERVERS.get():
         observer(name, time.monotonic() - start)
 
@@ -71,18 +74,30 @@ def tell(name: str, repeats: Repeats | None) -> None:
 def say(sentence: str) -> None:
     """Say something to whoever runs the flow."""
     print(sentence, file=sys.stderr)  # noqa: T201
+    log(sentence)
+
+
+def log(sentence: str) -> None:
+    """Write a sentence to the log of Prefect's run that this code is in, if it is in one."""
+    if _in_run():
+        from prefect import get_run_logger
+
+        get_run_logger().info(redact(sentence))
+
+
+def _in_run() -> bool:
+    """Whether this is a run of Prefect, which may not even be imported elsewhere."""
+    contexts: Any = sys.modules.get("prefect.context")
+    return contexts is not None and bool(contexts.TaskRunContext.get() or contexts.FlowRunContext.get())
 
 
 def _artifact(name: str) -> Report | None:
     """Return what updates a progress artifact in the UI of Prefect, at most once in `ARTIFACT_EVERY` seconds, for a stage
-    inside of one of its runs; None elsewhere, where Prefect may not even be imported."""
-    if "prefect" not in sys.modules:
+    inside of one of its runs; None elsewhere."""
+    if not _in_run():
         return None
     from prefect.artifacts import create_progress_artifact, update_progress_artifact
-    from prefect.context import FlowRunContext, TaskRunContext
 
-    if not (TaskRunContext.get() or FlowRunContext.get()):
-        return None
     identity: Any = create_progress_artifact(0.0, description=name)
     last = 0.0
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -61,9 +61,14 @@ class Recorder:
         """Return what the run has cost so far, and the seconds of each stage: none where its result was there already."""
         cost = {name: value - self.before[name] for name, value in used().items()}
         for key in dict.fromkeys([*(each.key for each in self.results), *self.seconds]):
-            name = f"seconds.{key.rpartition('/')[0]}"
+            name = f"seconds/{key.rpartition('/')[0]}"
             cost[name] = cost.get(name, 0.0) + self.seconds.get(key, 0.0)
         return cost
+
+    def curves(self) -> dict[str, Sequence[tuple[int, float]]]:
+        """Return the curves of every stage's training, each with its folder in front."""
+        folders = {each.key.rpartition("/")[0]: each.curves for each in self.results}
+        return {f"{folder}/{name}": curve for folder, curves in folders.items() for name, curve in curves.items()}
 
 
 def inputs_of(values: Any) -> dict[str, str]:

@@ -11,8 +11,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -74,6 +73,7 @@ class Publication:
     registry: MlflowRegistry
     run: Run
     gate: Mapping[str, Any] = field(default_factory=dict)  # its report
+    deciding: Sequence[Sequence[str]] = ()  # of that, what decided, in words: rows as `of_release` takes them
     state: str = ""  # of what passes the gate where it is not served at once: a service tries it, or a person decides
     kept: Mapping[str, str] = field(default_factory=dict)  # configurations that the release keeps, by the task's model
     versions: dict[str, int] = field(default_factory=dict)
@@ -137,7 +137,7 @@ class Publication:
         reports = [self.gate] if "reason" in self.gate else [v for v in self.gate.values() if isinstance(v, Mapping)]
         reason = why or "; ".join(str(report.get("reason", "")) for report in reports)
         present = self._champion
-        about = of_release(reason, self.gate, present.number if present else None)
+        about = of_release(reason, self.deciding, present.number if present else None, self.run.links)
         kept = {name: self.kept[name] for name in changes if name in self.kept}
         if state:
             written = self.registry.propose(changes, self.run, state, reason, about, kept)
@@ -147,22 +147,19 @@ class Publication:
             decisions.write(self.registry, state or "released", written, reason, present)
 
 
-@contextmanager
 def publication(
     registry: MlflowRegistry,
-    name: str,
-    config: Mapping[str, Any],
+    run: Run,
     gate: Mapping[str, Any],
     kept: Mapping[str, str] | None = None,
-) -> Iterator[Publication]:
-    """Open the MLflow run `name`, with the settings as its parameters and the gate's report as a document.
+    deciding: Sequence[Sequence[str]] = (),
+) -> Publication:
+    """Return what publishes in an MLflow run, which holds the gate's report as a document.
 
-    `kept`: what the release keeps of each task's configuration (flows/configuration.py).
+    `kept`: what the release keeps of each task's configuration (flows/configuration.py); `deciding`: as there.
     """
-    with registry.run(name, {"git_commit": commit()}) as run:
-        run.params(flatten(config))
-        run.document("gate", gate)
-        yield Publication(registry, run, gate, STATES[FlowSettings.read().rollout], kept or {})
+    run.document("gate", gate)
+    return Publication(registry, run, gate, deciding, STATES[FlowSettings.read().rollout], kept or {})
 
 
 def publish_champion(

@@ -28,25 +28,37 @@ Flow = Callable[..., Any]
 
 
 @contextmanager
-def with_prefect(project: Settings, port: int = 0, meanwhile: Callable[[], object] = lambda: None) -> Iterator[str]:
+def with_prefect(
+    project: Settings, meanwhile: Callable[[], object] = lambda: None, for_people: bool = False
+) -> Iterator[str]:
     """Give the address of a Prefect server: the one that PREFECT_API_URL names, else one of our own for this context.
 
     `meanwhile` is called while our own starts, which takes seconds: it may import what is needed next, Prefect included.
+    `for_people`: it has its usual port, if that is free. Links lead there anyway: a later server shows what this one kept.
     """
     settings.prepare(project)
     named = os.environ.get("PREFECT_API_URL")
     if named:
         yield named.removesuffix("/api")
         return
-    port = servers.free_port(port)
+    port = servers.usual_port("Prefect") if for_people else servers.free_port()
     os.environ["PREFECT_API_URL"] = f"http://{servers.HOST}:{port}/api"
+    os.environ.setdefault("PREFECT_UI_URL", f"http://{servers.HOST}:{servers.PORTS['Prefect']}")
     try:
         with ExitStack() as stack:
             with stage("Prefect's server"):
                 address = stack.enter_context(servers.prefect_server(project, port, meanwhile))
+            stack.callback(send_logs)  # before the server ends
             yield address
     finally:
         del os.environ["PREFECT_API_URL"]
+
+
+def send_logs() -> None:
+    """Send Prefect's server what runs have logged so far."""
+    from prefect.logging.handlers import APILogHandler
+
+    APILogHandler().flush()
 
 
 def run_flow(system: str, config: str | None, overrides: Mapping[str, Any], new_task: bool = False) -> dict[str, Any]:

@@ -18,10 +18,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pliant.errors import PliantError
+from pliant.flows.progress import say
 from pliant.flows.settings import Settings
 from pliant.jsonl import open_log
 
 HOST = "127.0.0.1"
+PORTS = {"MLflow": 5000, "Prefect": 4200, "House": 4300}
+"""Where people look for each server, and where links lead."""
 START_SECONDS, STOP_SECONDS = 90.0, 10.0
 
 
@@ -33,6 +36,14 @@ def free_port(preferred: int = 0) -> int:
             probe.bind((HOST, port))
             return int(probe.getsockname()[1])
     raise PliantError("no port of this machine is free")
+
+
+def usual_port(name: str) -> int:
+    """Return the usual port of a server, or say that it is taken and return another."""
+    port = free_port(PORTS[name])
+    if port != PORTS[name]:
+        say(f"port {PORTS[name]} is taken, so {name} has port {port}")
+    return port
 
 
 @contextmanager
@@ -87,7 +98,7 @@ def running(
         try:
             meanwhile()
             until = time.monotonic() + seconds
-            while not _answers(health):
+            while not answers(health):
                 if process.poll() is not None:
                     raise PliantError(
                         f"{name} ended with status {process.returncode} while starting; its log is {path}"
@@ -104,7 +115,8 @@ def _log(settings: Settings, name: str) -> Path:
     return settings.home / "logs" / f"{name}.log"
 
 
-def _answers(health: str) -> bool:
+def answers(health: str) -> bool:
+    """Whether a server says at this address that it is up."""
     with contextlib.suppress(OSError), urllib.request.urlopen(health, timeout=2) as answer:
         return bool(answer.status == 200)
     return False

@@ -24,6 +24,8 @@ _QUIET = {
     # The command itself reports a failure, in one sentence; Prefect's server keeps the state and its message.
     "PREFECT_LOGGING_LEVEL": "CRITICAL",
     "PREFECT_INTERNAL_LOGGING_LEVEL": "CRITICAL",
+    # What runs say of themselves is for their pages.
+    **dict.fromkeys((f"PREFECT_LOGGING_LOGGERS_PREFECT_{kind}_RUNS_LEVEL" for kind in ("FLOW", "TASK")), "INFO"),
     "HF_HUB_VERBOSITY": "error",
     "PREFECT_SERVER_LOGGING_LEVEL": "CRITICAL",
     "PREFECT_RESULTS_DEFAULT_SERIALIZER": "json",
@@ -92,6 +94,9 @@ def prepare(project: Settings | None = None) -> Settings:
         settings.home.mkdir(parents=True, exist_ok=True)  # or Prefect warns that it cannot make its own in there
     except OSError as error:
         raise InputError("PLIANT_HOME", settings.home, f"a folder that can be made ({error.strerror})") from error
+    if "PREFECT_LOGGING_LEVEL" not in os.environ:
+        for name in ("prefect.flow_runs", "prefect.task_runs"):
+            logging.getLogger(name).propagate = False
     for name, value in {**_QUIET, "PREFECT_HOME": str(settings.home / "prefect")}.items():
         os.environ.setdefault(name, value)
     redaction.install()  # Prefect logs tracebacks, and its server keeps them

@@ -27,12 +27,13 @@ from pliant.flows.release import commit
 from pliant.profiling.machine import arithmetic
 from pliant.registry.codec import Artifact
 from pliant.registry.store import FolderStore
+from pliant.training import curves
 
 A = TypeVar("A", bound=Artifact)
 T = TypeVar("T")
 Notes = Mapping[str, Any]
-PROVENANCE = "provenance"
-"""In what the store keeps of a result: what it was made of, and where."""
+PROVENANCE, CURVES = "provenance", "by step"
+"""In what the store keeps of a result: what it was made of, and where; and the curves of its training."""
 COUNTED = ("pliant", *LIBRARIES, "scikit-learn", "scipy")
 
 
@@ -44,7 +45,7 @@ def noted(kind: type[T], notes: Notes, name: str) -> T:
 @dataclass(frozen=True, slots=True)
 class StageResult(Generic[A]):
     """What a stage has made. `notes`: what was noted on the way, as plain JSON; `provenance`: of what it was made and where,
-    as `Stage.work` keeps it.
+    as `Stage.work` keeps it; `curves`: of its training, name -> (step, value).
     """
 
     kind: type[A]
@@ -53,6 +54,7 @@ class StageResult(Generic[A]):
     digest: str
     notes: Notes = field(default_factory=dict)
     provenance: Notes = field(default_factory=dict)
+    curves: Mapping[str, Sequence[tuple[int, float]]] = field(default_factory=dict)
 
     def load(self) -> A:
         return self.store.load(self.kind, self.key, self.digest)
@@ -114,13 +116,13 @@ class Stage(Generic[A]):
     def kept(self, store: FolderStore, key: str) -> StageResult[A] | None:
         """Return the result that the store keeps under a key; None where the stage has to run."""
         entry = store.kept(key)
-        provenance = entry[1].pop(PROVENANCE, {}) if entry else {}
-        return None if entry is None else StageResult(self.kind, store, key, *entry, provenance)
+        apart = [entry[1].pop(name, {}) if entry else {} for name in (PROVENANCE, CURVES)]
+        return None if entry is None else StageResult(self.kind, store, key, *entry, *apart)
 
     def work(self, store: FolderStore, key: str, *args: Any) -> StageResult[A]:
         """Make the result and keep it under its key; where another run was faster, return what that one has kept."""
         depends, _, code = self.basis(*args)
-        with progress_of(self.bar.format(**self._named(args))) as progress:
+        with progress_of(self.bar.format(**self._named(args))) as progress, curves.noted() as learnt:
             artifact, notes = self.make(*args, progress)
             progress(1, 1)
         provenance = {
@@ -131,7 +133,7 @@ class Stage(Generic[A]):
             "timed": self.timed,
             "precision": str(notes.get("precision") or notes.get("arithmetic", "")).partition(":")[0],  # by measuring
         }
-        kept = {**notes, PROVENANCE: json.loads(json.dumps(provenance, default=str))}
+        kept = {**notes, PROVENANCE: json.loads(json.dumps(provenance, default=str)), CURVES: learnt}
         digest, result = store.keep(key, artifact, kept), self.kept(store, key)
         if result is None:
             raise RegistryError(f"{store.path(key)} holds something that no stage has kept: remove that folder")

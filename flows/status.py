@@ -55,6 +55,12 @@ class SystemStatus:
         }
 
 
+def live(project: Settings, system: str) -> RegistryRelease | None:
+    """Return the release that is served; None where nothing was ever published. Raises `RegistryError`."""
+    registry = open_registry(project, system)
+    return registry.release(system) if registry.exists() else None
+
+
 def status(project: Settings, system: str) -> SystemStatus:
     """Return the status of a system; an empty one where nothing was ever published. Raises `RegistryError`."""
     registry = open_registry(project, system)

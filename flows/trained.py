@@ -1,4 +1,4 @@
-"""What a run publishes of models that it trained: their packages, and curves by epoch. Knows no system."""
+"""What a run publishes of models that it trained: their packages, and a figure of their curves. Knows no system."""
 
 from __future__ import annotations
 
@@ -12,14 +12,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from pliant.flows.release import TRAINING, commit
-from pliant.registry.mlflow_store import Run
 from pliant.registry.package import Package
 from pliant.training.classifier import Curves
 
 matplotlib.use("Agg")
-
-METRICS: Mapping[str, str] = {"train_loss": "training_loss", "loss": "held_out_loss", "score": "held_out_score"}
-"""Field of `Curves` -> metric, one value an epoch."""
 
 
 def described(package: Package, model: Any, notes: Mapping[str, Any], *shape: str) -> Package:
@@ -38,13 +34,6 @@ def noted(package: Package, model: Any, notes: Mapping[str, Any]) -> Package:
     """Return the package of a model with its data, and its stage's notes as a tag."""
     tags = {"pliant.git_commit": commit(), "pliant.data": model.data, TRAINING: json.dumps(dict(notes))}
     return replace(package, tags=tags)
-
-
-def log_epochs(run: Run, name: str, curves: Curves) -> None:
-    """Log each metric of `name`, one value an epoch."""
-    columns = {f"{metric}.{name}": getattr(curves, field) for field, metric in METRICS.items()}
-    for epoch in range(len(curves.loss)):
-        run.metrics({metric: values[epoch] for metric, values in columns.items()}, step=epoch)
 
 
 def draw_curves(curves: Mapping[str, Curves]) -> Figure:

@@ -8,7 +8,7 @@ Does not know how it was measured (profiling/) or what a setting means (tokens: 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -74,6 +74,14 @@ class LatencyTable:
     def scaled(self, by: float) -> LatencyTable:
         """Return the table of `by` times the seconds."""
         return replace(self, seconds=tuple(tuple(by * each for each in row) for row in self.seconds))
+
+    def rows(self, what: str, named: Callable[[int], object] = int) -> list[dict[str, object]]:
+        """Return a row of a table for each setting, which the column `what` names: milliseconds by batch."""
+        return [
+            {what: named(setting)}
+            | {f"ms at batch {b}": round(1000 * s, 3) for b, s in zip(self.batches, row, strict=True)}
+            for setting, row in zip(self.settings, self.seconds, strict=True)
+        ]
 
     def only(self, settings: Sequence[int]) -> LatencyTable:
         """Return the table of these settings alone. Raises `InputError` for an unknown one."""

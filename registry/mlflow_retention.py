@@ -79,11 +79,10 @@ def unneeded(registry: MlflowRegistry, prefix: str, newest: int, days: float) ->
                 unused.append(
                     Unneeded("model", f"logged model {model.name}", (model.model_id,), size, "never registered")
                 )
-        kept, known = {versions[key].run_id for key in needed}, {version.run_id for version in versions.values()}
+        kept = {versions[key].run_id for key in needed}
         for info in (run.info for run in runs):
-            ended, age = info.status == "FINISHED", _age(info.start_time)
-            old = age > days * DAY if ended or info.run_id in known else age > DAY
-            if old and info.run_id not in kept:
+            ended = info.status == "FINISHED"
+            if _age(info.start_time) > days * DAY and info.run_id not in kept:
                 without = f"older than {days:g} days, without a version"
                 reason = without if ended else f"{info.status.lower()}, published nothing"
                 size = _size(info.artifact_uri)

@@ -15,7 +15,7 @@ import logging
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pliant.errors import ArtifactError, RefusedError, RegistryError
+from pliant.errors import ArtifactError, PliantError, RefusedError, RegistryError
+from pliant.redaction import redact
 from pliant.registry import codec, releases
 from pliant.registry.folder import Downloads, sync_tree
 from pliant.registry.lock import Check, file_lock, last_release, lease
@@ -64,13 +65,22 @@ from pliant.registry.package import (
     needed,
     pyfunc_file,
 )
-from pliant.registry.releases import RegistryRelease, now_text, of_release, of_version
+from pliant.registry.releases import RegistryRelease, now_text, of_model, of_release, of_version
 from pliant.registry.signing.signatures import UNSIGNED, Signing
 from pliant.registry.store import NOTES
 
 CHAMPION, PREVIOUS = "champion", "previous"
 CHALLENGER = "challenger"
 NOTHING: Mapping[str, str] = {}
+KIND_TAG, OF_MODELS = "mlflow.experimentKind", "custom_model_development"
+"""Tag of an experiment that is shown by its runs, and not on a page for generative models; MLflow's switch between the two,
+which an address may set (`Run.url`), goes before it.
+"""
+NOTE, TABLES = "mlflow.note.content", "mlflow.loggedArtifacts"
+"""Tags of a run: its description, and which of its files MLflow shows as tables."""
+PAGES = "http://127.0.0.1:5000"
+BATCH = 1000  # metrics that MLflow takes at once
+LONGEST = 2000  # characters of a description of a failure
 
 logger = logging.getLogger("pliant.registry")
 
@@ -91,20 +101,24 @@ class MlflowRegistry:
 
     @contextmanager
     def run(self, name: str, tags: Mapping[str, object] | None = None) -> Iterator[Run]:
-        """Open a run that ends as FINISHED, or as FAILED if the block raises. Creates database and experiment if missing."""
+        """Open a run that ends as FINISHED, or as FAILED if the block raises."""
+        run = self.start(name, tags)
+        try:
+            yield run
+        except BaseException as error:
+            with suppress(RegistryError):  # why the block failed says more
+                run.fail(error)
+            raise
+        run.end("FINISHED")
+
+    def start(self, name: str, tags: Mapping[str, object] | None = None, links: str = "") -> Run:
+        """Open a run, which whoever opens it ends; `links`: as in `Run`. Creates database and experiment if missing."""
         client = self.connect(create=True)
         with registry_errors(self.tracking_uri, "a run could not be started"):
             experiment = self._experiment(client)
             known = {key: str(value) for key, value in (tags or {}).items()}
             started = client.create_run(experiment, run_name=name, tags=known)
-        run = Run(client, self.tracking_uri, started.info.run_id, experiment)
-        try:
-            yield run
-        except BaseException:
-            with suppress(RegistryError):  # why the block failed says more
-                run.end("FAILED")
-            raise
-        run.end("FINISHED")
+        return Run(client, self.tracking_uri, started.info.run_id, experiment, links)
 
     def publish(self, run: Run, package: Package) -> Published:
         """Register the package's folder as the next version of its model: one that any MLflow client can load.
@@ -118,10 +132,10 @@ class MlflowRegistry:
             tags |= self.signing.signer.tags(package.name, str(tags[DIGEST]))
         known = {key: str(value) for key, value in tags.items()}
         champion = self.aliased(package.name, CHAMPION)
-        about = of_version(package, champion.version if champion else None)
+        about = of_version(package, champion.version if champion else None, run.links)
         with registry_errors(self.tracking_uri, f"{package.name} could not be published"):
             logged = log_model(run, package, known)
-            ensure_model(run.client, package.name)
+            ensure_model(run.client, package.name, of_model(package.name))
             # The location and not "models:/<id>": that one is looked up by the process-wide tracking URI.
             source = logged.artifact_location
             version = run.client.create_model_version(
@@ -250,7 +264,7 @@ class MlflowRegistry:
             present = self.release(system)
             wanted = replace(self.successor(system, present, changes, run, kept), since=now_text())
             if present is None or wanted.versions != present.versions:
-                present = self._write(replace(wanted, about=about or of_release("", {}, wanted.former)), present, check)
+                present = self._write(replace(wanted, about=about or of_release("", (), wanted.former)), present, check)
             elif wanted.configurations != present.configurations:
                 present = replace(present, configurations=wanted.configurations)
                 text = releases.configurations_text(present.configurations)
@@ -445,10 +459,12 @@ class MlflowRegistry:
         experiment = client.get_experiment_by_name(self.experiment)
         if experiment is not None:
             self._check_place(str(experiment.artifact_location))
+            if KIND_TAG not in experiment.tags:
+                client.set_experiment_tag(experiment.experiment_id, KIND_TAG, OF_MODELS)
             return str(experiment.experiment_id)
         served = self.tracking_uri.startswith("http")  # a server has its own place for artifacts
         location = None if served else Path(self.artifact_root).absolute().as_uri()
-        return str(client.create_experiment(self.experiment, artifact_location=location))
+        return str(client.create_experiment(self.experiment, location, {KIND_TAG: OF_MODELS}))
 
     def _check_place(self, location: str) -> None:
         """Raise `RefusedError` for a file that was copied or moved: MLflow would go on writing where it lay before."""
@@ -474,12 +490,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One MLflow run being written. Any thread may log to it."""
+    """One MLflow run being written. Any thread may log to it. `links`: in Markdown, to what made it."""
 
     client: Any
     uri: str
     id: str
     experiment_id: str
+    links: str = ""
+
+    @property
+    def url(self) -> str:
+        """Return the address of its page: of a registry without a server, where `pliant ui` shows it."""
+        pages = shown(self.uri).rstrip("/") if self.uri.startswith("http") else PAGES
+        return f"{pages}/#/experiments/{self.experiment_id}/runs/{self.id}?workflowType=machine_learning"
+
+    def describe(self, text: str, name: str | None = None) -> None:
+        """Set the run's description, and its name where one is given."""
+        with registry_errors(self.uri, "the run could not be described"):
+            self.client.set_tag(self.id, NOTE, "\n\n".join(filter(None, (text, self.links))))
+            if name is not None:
+                self.client.update_run(self.id, name=name)
 
     def params(self, values: Mapping[str, object]) -> None:
         from mlflow.entities import Param
@@ -490,6 +520,29 @@ class Run:
     def metrics(self, values: Mapping[str, float], step: int = 0) -> None:
         with registry_errors(self.uri, "metrics could not be logged"):
             self.client.log_batch(self.id, metrics=measured(values, step))
+
+    def curves(self, points: Mapping[str, Sequence[tuple[int, float]]]) -> None:
+        """Log metrics by step: name -> (step, value)."""
+        logged = [
+            each for name, curve in points.items() for step, value in curve for each in measured({name: value}, step)
+        ]
+        with registry_errors(self.uri, "curves could not be logged"):
+            for at in range(0, len(logged), BATCH):
+                self.client.log_batch(self.id, metrics=logged[at : at + BATCH])
+
+    def table(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Log rows as `name`.json, which MLflow shows as a table: in the form of its `log_table`, which would append."""
+        columns = list(dict.fromkeys(column for row in rows for column in row))
+        self.document(name, {"columns": columns, "data": [[row.get(column) for column in columns] for row in rows]})
+        with registry_errors(self.uri, f"table {name} could not be logged"):
+            known = json.loads(self.client.get_run(self.id).data.tags.get(TABLES, "[]"))
+            entry = {"path": f"{name}.json", "type": "table"}
+            self.client.set_tag(self.id, TABLES, json.dumps([*(each for each in known if each != entry), entry]))
+
+    def page(self, name: str, html: str) -> None:
+        """Log a page as `name`.html, which MLflow shows."""
+        with registry_errors(self.uri, f"page {name} could not be logged"):
+            self.client.log_text(self.id, html, f"{name}.html")
 
     def figure(self, name: str, figure: Figure) -> None:
         """Log a matplotlib figure as `name`.png."""
@@ -510,17 +563,24 @@ class Run:
         with registry_errors(self.uri, f"data set {name} could not be logged"):
             self.client.log_inputs(self.id, [DatasetInput(dataset, [InputTag("mlflow.data.context", "training")])])
 
+    def fail(self, error: BaseException) -> None:
+        """End the run as FAILED, or as KILLED where it was interrupted, and say why in its description."""
+        kind = "" if isinstance(error, PliantError) else f"{type(error).__name__}: "
+        failed = isinstance(error, Exception)
+        self.end("FAILED" if failed else "KILLED")
+        self.describe(redact(f"Failed: {kind}{error}")[:LONGEST] if failed else "Interrupted.")
+
     def end(self, status: str) -> None:
         with registry_errors(self.uri, "the run could not be ended"):
             self.client.set_terminated(self.id, status)
 
 
-def measured(values: Mapping[str, float], step: int, model: str | None = None) -> list[Any]:
+def measured(values: Mapping[str, float], step: int) -> list[Any]:
     """Return metrics of this moment, to be logged together: one by one each is a transaction of its own."""
     from mlflow.entities import Metric
 
     now = round(1000 * time.time())
-    return [Metric(name, value, now, step, model_id=model) for name, value in values.items()]
+    return [Metric(name, value, now, step) for name, value in values.items()]
 
 
 def log_model(run: Run, package: Package, tags: Mapping[str, str]) -> Any:
@@ -555,7 +615,6 @@ def log_model(run: Run, package: Package, tags: Mapping[str, str]) -> Any:
         sync_tree(local_folder(logged.artifact_location))
     run.client.finalize_logged_model(logged.model_id, "READY")
     run.client.log_outputs(run.id, [LoggedModelOutput(logged.model_id, step=0)])
-    run.client.log_batch(run.id, metrics=measured(package.metrics, 0, logged.model_id))
     return logged
 
 

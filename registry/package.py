@@ -78,8 +78,8 @@ def needed(kind: str) -> tuple[str, ...]:
 
 
 def copy_code(folder: Path, *packages: str) -> Path:
-    """Copy `pliant` into `folder`, of its linked packages `packages` alone, and return where the copy lies."""
-    source, apart = Path(pliant.errors.__file__).parent, set(LINKED).difference(packages)
+    """Copy `pliant` without its command into `folder`, of its linked packages `packages` alone; return where it lies."""
+    source, apart = Path(pliant.errors.__file__).parent, {"__main__.py", *LINKED}.difference(packages)
 
     def left_out(place: str, names: list[str]) -> set[str]:
         return {name for name in names if name == "__pycache__" or (name in apart and Path(place) == source)}

@@ -14,15 +14,17 @@ metrics, the gate's table) names no version that anything is loaded by.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
+from pliant import systems
 from pliant.errors import ArtifactError, RegistryError
 from pliant.registry.mlflow_client import ensure_model
 from pliant.registry.names import release as release_model
+from pliant.registry.names import system_of
 from pliant.registry.package import Package, Published
 
 MODELS, FORMER = "pliant.models", "pliant.former"
@@ -37,9 +39,14 @@ CONFIGURATION_LENGTH = 90_000
 """Characters that the tag may have; MLflow takes 100,000."""
 SIGNED = "pliant.signed"
 """Tag of a release: when some of its versions were last signed by hand. Services that refused it look at it again."""
-ABOUT = "Releases of {system}: each names the versions that are served together. Its alias champion is what is served."
+ABOUT = (
+    "Releases of {system}: each names the versions that are served together. Its alias champion is what is served. "
+    "`pliant serve {system}` answers with it, and `pliant status {system}` says what is served and why."
+)
 
 ROWS = 24  # of a table; more are named by their number alone
+DECIDING = ("measure", "challenger", "champion")
+"""Heading of the table of what decided at the gate."""
 DATA, COMMIT = "pliant.data", "pliant.git_commit"
 
 
@@ -177,35 +184,43 @@ def now_text() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def of_version(package: Package, champion: int | None) -> str:
-    """Return the description of a new version. `champion`: the version of the same model that is served meanwhile."""
+def of_model(name: str) -> str | None:
+    """Return the description of a registered model; None for one of no system."""
+    system = system_of(name)
+    if system is None:
+        return None
+    releases = release_model(system)
+    return (
+        f"A part of {system}: {systems.system(system).summary}. Its alias champion is the version that is served; the "
+        f"[releases of {system}](#/models/{releases}) say beside which versions of other models, and why."
+    )
+
+
+def of_version(package: Package, champion: int | None, links: str = "") -> str:
+    """Return the description of a new version.
+
+    `champion`: the version of the same model that is served meanwhile; `links`: in Markdown, to what made it.
+    """
     tags = package.tags
     facts = [
         f"Made while version {champion} was served." if champion else "Made before any version was served.",
         f"Data: `{tags[DATA]}`." if tags.get(DATA) else "",
         f"Commit: `{tags[COMMIT]}`." if tags.get(COMMIT) else "",
+        links,
     ]
     rows = [(name, figure(value)) for name, value in package.metrics.items()]
     earned = ["", package.card] if package.card else []
     return "\n".join([*filter(None, facts), *earned, *table(("metric", "value"), rows)])
 
 
-def of_release(reason: str, gate: Mapping[str, Any], former: int | None) -> str:
-    """Return the description of a release: why it was made, the gate's figures of both sides, and what it replaces.
+def of_release(reason: str, deciding: Sequence[Sequence[str]], former: int | None, links: str = "") -> str:
+    """Return the description of a release: why it was made, what decided, what it replaces, and `links` to what made it.
 
-    `gate`: a verdict as plain values (`passed`, `reason`, `challenger`, `champion`), or one a name.
+    `deciding`: rows of a measure, of the challenger, and of the champion.
     """
-    verdicts = {"": gate} if "challenger" in gate else gate
-    rows = [
-        (*[name for name in (label,) if label], measure, figure(new), figure(old))
-        for label, verdict in verdicts.items()
-        if isinstance(verdict, Mapping)
-        for measure, new, old in _compared(verdict)
-    ]
-    heading = ("measure", "challenger", "champion") if "" in verdicts else ("of", "measure", "challenger", "champion")
     first = f"Made on top of release {former}." if former else "The first release."
     said = f"The gate: {reason}." if reason else ""
-    return "\n".join([line for line in (said, first) if line] + table(heading, rows))
+    return "\n".join([*filter(None, (said, first, links)), *table(DECIDING, deciding)])
 
 
 def table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -221,24 +236,6 @@ def figure(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     return "" if value is None else str(value).replace("|", "/").replace("\n", " ")
-
-
-def _compared(verdict: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """Yield each number of the challenger's figures with the champion's, None where it has none."""
-    champion = dict(_numbers(verdict.get("champion")))
-    for name, value in _numbers(verdict.get("challenger")):
-        yield name, value, champion.get(name)
-
-
-def _numbers(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from _numbers(inner, f"{name}.{key}" if name else str(key))
-    elif isinstance(value, list | tuple):
-        for at, inner in enumerate(value):
-            yield from _numbers(inner, f"{name}.{at + 1}" if len(value) > 1 else name)
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        yield name, value
 
 
 def note(client: Any, release: RegistryRelease, state: str, reason: str) -> None:

@@ -351,6 +351,11 @@ class Driver:
         return [slot.up for slot in self._slots]
 
     @property
+    def devices(self) -> int:
+        """Return how many workers are up."""
+        return sum(self.up)
+
+    @property
     def fallbacks(self) -> list[Sequence[Fallback]]:
         """Return of each worker what its device process has fallen back to since it was started."""
         return [slot.worker.fallbacks for slot in self._slots]

@@ -14,13 +14,12 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 from pliant.errors import InputError
 from pliant.journal import decode, encode
-from pliant.jsonl import complete_lines
 from pliant.protocol import Journal
 from pliant.serving.state_file import FULL, Writing
 
@@ -30,6 +29,8 @@ SEGMENT_BYTES = 64 << 20
 KEPT_BYTES = 1 << 30
 CONTINUES = '{"continues": '
 """Begin of the first line of a file that goes on where the named one ends."""
+
+E = TypeVar("E")
 
 logger = logging.getLogger("pliant.serving")
 
@@ -134,21 +135,43 @@ def read(path: Path) -> Journal:
     A last line without its end, as a killed process leaves it, is skipped. Raises `InputError` for a file that cannot
     be read or was removed, and for any other line that is no entry (with its number).
     """
-    entries = []
+    return list(entries(path))
+
+
+def entries(path: Path, decode: Callable[[str], E] = decode) -> Iterator[E]:  # type: ignore[assignment]
+    """Yield what `read` returns. `decode` reads one line."""
     for file, number, line in run_lines(path):
         try:
-            entries.append(decode(line))
+            yield decode(line)
         except InputError as error:
             raise InputError(f"line {number} of {file.name}", error.value, "a journal entry") from None
-    return entries
 
 
-def run_lines(path: Path) -> list[tuple[Path, int, str]]:
-    """Return the complete lines of a run, each with its file and number, the eldest first. Raises `InputError`."""
-    lines = [(path, number, line) for number, line in enumerate(complete_lines(path, "journal"), start=1)]
-    if lines and lines[0][2].startswith(CONTINUES):
-        return run_lines(path.with_name(Path(json.loads(lines[0][2])["continues"]).name)) + lines[1:]
-    return lines
+def run_lines(path: Path) -> Iterator[tuple[Path, int, str]]:
+    """Yield the complete lines of a run, each with its file and number, the eldest first. Raises `InputError`.
+
+    What is no UTF-8 is replaced, so that it fails as a line alone.
+    """
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                if number == 1 and line.startswith(CONTINUES.encode()):
+                    yield from run_lines(_former(path, line))
+                elif line.endswith(b"\n"):
+                    yield path, number, line[:-1].decode("utf-8", "replace")
+    except OSError as error:
+        raise InputError("journal", path, f"a file that can be read ({error})") from None
+
+
+def _former(path: Path, line: bytes) -> Path:
+    """Return the file that `path` continues, by its first line. Raises `InputError` where that names no other file."""
+    try:
+        former = path.with_name(Path(json.loads(line)["continues"]).name)
+    except (ValueError, TypeError):
+        former = path
+    if former == path:
+        raise InputError(f"line 1 of {path.name}", line[:80], "the name of another file that this one continues")
+    return former
 
 
 def _locked(path: Path, mode: str) -> BinaryIO:

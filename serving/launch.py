@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -13,7 +14,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from ipaddress import ip_address
 from pathlib import Path
 from types import FrameType
@@ -21,16 +22,18 @@ from types import FrameType
 import pliant.errors
 from pliant import systems
 from pliant.errors import InputError, WorkerError
-from pliant.jsonl import open_log
+from pliant.jsonl import open_log, write_whole
 from pliant.serving.http.access.access import check_access, is_wildcard
 from pliant.serving.settings import Settings, to_environment
 from pliant.serving.workers.devices import devices
 from pliant.settings import PREFIX
+from pliant.state import read
 
 LOCAL = {4: "127.0.0.1", 6: "[::1]"}
 """How a process of this machine reaches a service that listens on all addresses, by the version of IP."""
 PROBE_SECONDS = 1.0  # for one request to /readyz: a service that is starting accepts connections and does not answer
 READY_SECONDS = 300.0  # that a service has to start
+RECORD = "service.json"  # in the folder of a service, for `known`
 DRAIN_SECONDS = 120  # that pending requests have to end after SIGTERM
 
 _PATHS = ("journal", "keys_file", "tls_cert", "tls_key", "trusted_keys")  # settings that name a file, if given
@@ -61,12 +64,11 @@ class Service:
     process: subprocess.Popen[bytes]
     url: str
     log: Path | None
-    tls_cert: Path | None = field(default=None, kw_only=True)
 
     def wait_until_ready(self, seconds: float = READY_SECONDS) -> None:
         """Return when the model has run. Raises `WorkerError` if the service ends before, or takes longer than `seconds`."""
         until = time.monotonic() + seconds
-        while not self._is_ready():
+        while not is_ready(self.url):
             if self.process.poll() is not None:
                 status = self.process.returncode
                 raise WorkerError(f"the service ended with status {status} before it was ready{self._where}")
@@ -84,14 +86,34 @@ class Service:
     def _where(self) -> str:
         return f"; see {self.log}" if self.log else ""
 
-    def _is_ready(self) -> bool:
-        try:
-            with urllib.request.urlopen(
-                f"{self.url}/readyz", timeout=PROBE_SECONDS, context=_tls(self.tls_cert)
-            ) as response:
-                return bool(response.status == 200)
-        except (OSError, urllib.error.URLError):
-            return False
+
+@dataclass(frozen=True, slots=True)
+class KnownService:
+    """A service that was launched here, as its folder says. `pid`: of its process."""
+
+    system: str
+    url: str
+    pid: int
+
+
+def known(state: Path) -> list[KnownService]:
+    """Return the services that were launched with this folder for BentoML's files and still run, by system and address."""
+    services = []
+    for path in state.glob(f"bentoml-*/{RECORD}"):
+        with suppress(OSError, InputError):  # its process has ended, or another version wrote it
+            service = read(KnownService, path.read_text("utf-8"), "a service's record")
+            os.kill(service.pid, 0)
+            services.append(service)
+    return sorted(services, key=lambda each: (each.system, each.url))
+
+
+def is_ready(url: str) -> bool:
+    """Whether the service at this address says that it can answer."""
+    try:
+        with urllib.request.urlopen(f"{url}/readyz", timeout=PROBE_SECONDS, context=_tls(url)) as response:
+            return bool(response.status == 200)
+    except (OSError, urllib.error.URLError):
+        return False
 
 
 def launch(settings: Settings, state: Path, port: int, log: Path | None = None, service: str = "") -> Service:
@@ -122,7 +144,10 @@ def launch(settings: Settings, state: Path, port: int, log: Path | None = None, 
         process = subprocess.Popen(
             _command(settings, port, service), env=environment, stdout=output, stderr=output, start_new_session=True
         )
-    return Service(process, _url(settings, port), log, tls_cert=settings.tls_cert)
+    url = _url(settings, port)
+    with suppress(OSError):  # on a full disk others do not find the service, which serves nevertheless
+        write_whole(home / RECORD, json.dumps(asdict(KnownService(settings.system, url, process.pid))).encode())
+    return Service(process, url, log)
 
 
 def serve(settings: Settings, state: Path, port: int, while_starting: Callable[[Service], None] | None = None) -> int:
@@ -156,9 +181,9 @@ def _url(settings: Settings, port: int) -> str:
     return f"{scheme}://{host}:{port}"
 
 
-def _tls(certificate: Path | None) -> ssl.SSLContext | None:
+def _tls(url: str) -> ssl.SSLContext | None:
     """Return how to probe a service of this machine with a certificate: whatever it is, also one that has expired."""
-    if certificate is None:
+    if not url.startswith("https:"):
         return None
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE

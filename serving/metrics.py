@@ -104,15 +104,19 @@ class Metrics:
                     outcome = "answered" if isinstance(action, Answer) else f"dropped_{action.reason}"
                     self._tenants.ended(self._owners.pop(request), outcome)
 
-    def dropped(self, task: str, reason: str) -> None:
+    def dropped(self, task: str, reason: str, utility: float = 1.0) -> None:
         """Count a request without an answer, unless it is a copy, whose answer nobody gets."""
         if not is_copy():
             self._of["outcomes"].labels(task, f"dropped_{reason}").inc()
+            self._of["utility_offered"].inc(utility)
 
     def answered(self, observation: Observation) -> None:
         """Count an answer; a label that its origin lacks is empty."""
         task, origin = observation.task, observation.origin
         self._of["outcomes"].labels(task, observation.outcome).inc()
+        self._of["utility_offered"].inc(observation.utility)
+        if observation.outcome == "on_time":
+            self._of["utility_earned"].inc(observation.utility)
         for name, value in observation.measured.items():
             self._of[name].observe(value)
         self._of["answers"].labels(task, *(str(origin.get(label, "")) for label in self._origins)).inc()
@@ -145,10 +149,11 @@ class StateMetrics:
         """Count an event of this name."""
         self._of["events"].labels(name).inc()
 
-    async def follow(self, ready: Callable[[], bool], waiting: Callable[[], int]) -> None:
-        """Show whether it is ready, how many events wait and what cannot be written, every few seconds until cancelled."""
+    async def follow(self, ready: Callable[[], bool], devices: Callable[[], int], waiting: Callable[[], int]) -> None:
+        """Show whether it is ready, how many devices are up and events wait, and what cannot be written, until cancelled."""
         while True:
             self._of["ready"].set(ready())
+            self._of["devices"].set(devices())
             self._of["events_waiting"].set(waiting())
             for what, failing in writings().items():
                 self._of["write_failing"].labels(what).set(failing)

@@ -90,7 +90,7 @@ FRAMEWORK_HOMES = {
 }
 """Where a framework may be imported, besides benchmarks and cli."""
 
-OPTIONAL = ("numba", "onnx", "onnxruntime", "triton", "vllm", "llguidance", "pydantic", "pydantic_core")
+OPTIONAL = ("pandas", "numba", "onnx", "onnxruntime", "triton", "vllm", "llguidance", "pydantic", "pydantic_core")
 """A bare GPU machine lacks them: the files of `pliant` that are their homes are imported by those alone that need them."""
 _EVERYWHERE = (
     "numpy",
@@ -243,6 +243,8 @@ def _wing(module: str) -> str | None:
 
 
 def _may_import_ours(path: str, folder: str, module: str, top: str) -> bool:
+    if path == "pliant/__main__.py":
+        return module == "cli.main.main"
     if top == folder or (folder not in FOLDER_MAY_IMPORT and top not in TESTING):
         return True
     if folder == "registry" and not fnmatch(path, "registry/pyfunc/*.py"):

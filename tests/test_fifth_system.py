@@ -51,7 +51,7 @@ def fifth(monkeypatch, tmp_path):
 
 def pliant(*words: str) -> str:
     """What a command prints, which ends well, in a process of its own."""
-    ended = subprocess.run([sys.executable, "-m", "pliant.cli", *words], capture_output=True, text=True, timeout=300)
+    ended = subprocess.run([sys.executable, "-m", "pliant", *words], capture_output=True, text=True, timeout=300)
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
 

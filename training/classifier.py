@@ -28,6 +28,7 @@ from pliant.models.classifier import layers, positions, typed, weights
 from pliant.precision import TRAINING_PRECISIONS, lowered
 from pliant.progress import Progress, silent
 from pliant.training import groups
+from pliant.training.curves import note
 from pliant.training.starts import Start, finished
 from pliant.training.text_data import TextData
 
@@ -163,10 +164,16 @@ class _Run:
             total = 0.0
             for index in batches(self.rows, seen, self.config.batch, self.config.seed + epoch):
                 done = next(counted)
-                total += self._step(optimizer, index, done, steps) * len(index)
+                loss = self._step(optimizer, index, done, steps)
+                total += loss * len(index)
+                note("loss", done, steps, loss)
                 progress(done + 1, steps)
             loss, score = self._judge(held)
             curves.append((total / len(seen), loss, score))
+            for name, value in zip(
+                ("epoch/training_loss", "epoch/held_out_loss", "epoch/held_out_score"), curves[-1], strict=True
+            ):
+                note(name, epoch, self.config.epochs, value)
             if loss < best:
                 best, kept, stale = loss, weights(self.model), 0
                 if better is not None:

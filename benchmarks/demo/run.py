@@ -8,7 +8,6 @@ Tokens come first, with their picture as soon as it is there. What an interrupte
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pliant import systems
-from pliant.flows import servers, settings
+from pliant.flows import settings
 from pliant.flows.progress import observed
 from pliant.flows.run import run_connected, show, with_prefect
 from pliant.flows.settings import Settings
@@ -91,25 +90,22 @@ def keep(
 
 
 FIRST_PORT = 3000
-WORDS: Mapping[str, tuple[str, str, str]] = {
-    "tokens": ("train, profile, judge, publish", "the same bursty load with gamma 0 and with adaptation", "/v1/docs"),
+WORDS: Mapping[str, tuple[str, str]] = {
+    "tokens": ("train, profile, judge, publish", "the same bursty load with gamma 0 and with adaptation"),
     "bins": (
         "train, compile, profile, choose bins, judge, publish",
         "the same texts of all lengths, with bins and without",
-        "/docs",
     ),
     "cascade": (
         "train, calibrate, profile, plan, judge, publish",
         "the same texts with the cascade and with its large model",
-        "/v1/docs",
     ),
     "packing": (
         "train, observe lengths, predict, profile, plan, judge, publish",
         "the same chats, packed by predicted lengths and first come, first served",
-        "/v1/docs",
     ),
 }
-"""What a system's flow and its load are called, and the path of its page."""
+"""What a system's flow and its load are called."""
 
 
 def demo(names: Sequence[str], keep: bool, check: bool = False) -> int:
@@ -128,11 +124,11 @@ def demo(names: Sequence[str], keep: bool, check: bool = False) -> int:
         open_registry(project, chosen[0]).create()
 
     took: dict[str, dict[str, float]] = {}
-    with with_prefect(project, 4200 if keep else 0, prepare) as prefect:
+    with with_prefect(project, prepare, for_people=keep) as prefect:
         comparisons: dict[str, Comparison] = {}
         for system in chosen:
             took[system] = {}
-            (flow, load, _), part = WORDS[system], systems.system(system).part("benchmarks", "demo")
+            (flow, load), part = WORDS[system], systems.system(system).part("benchmarks", "demo")
             with observed(took[system].__setitem__):
                 console.rule(f"{system}, flow: {flow}")
                 show(run_connected(system, None, part.OVERRIDES))
@@ -161,21 +157,19 @@ FURTHER = (
 
 def _keep(console: Console, project: Settings, prefect: str, chosen: Sequence[str]) -> None:
     from pliant.benchmarks.endpoint import serving
+    from pliant.cli import ui
     from pliant.flows.progress import stage
 
     with ExitStack() as stack:
         with stage("MLflow's server"):
-            mlflow = stack.enter_context(servers.mlflow_server(project, servers.free_port(5000)))
+            pages = stack.enter_context(ui.pages(project, prefect))
         addresses = {}
         for number, system in enumerate(chosen):
             with stage(f"endpoint of {system}"):
                 addresses[system] = stack.enter_context(serving(system, FIRST_PORT + number))
         console.rule("Left running until Ctrl-C")
-        console.print(f"MLflow    {mlflow}\nPrefect   {prefect}")
+        console.print(str(pages))
         for system, address in addresses.items():
-            console.print(f"{system:<10}{address}{WORDS[system][2]}")
-        try:
-            while True:
-                time.sleep(3600)
-        except KeyboardInterrupt:
-            console.print("Stopping.")
+            console.print(f"{system:<10}{address}")
+        ui.wait()
+        console.print("Stopping.")

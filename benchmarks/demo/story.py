@@ -84,7 +84,7 @@ def story() -> int:
         (home / "mlruns").mkdir(parents=True, exist_ok=True)
         # Prefect's server takes seconds to start; meanwhile flow and texts are imported.
         prepare = lambda: (listed.part("flows", "flow"), listed.part("benchmarks", "story"))  # noqa: E731
-        with with_prefect(settings.read(), 0, prepare):
+        with with_prefect(settings.read(), prepare):
             telling = _Story(console, settings.read())
             trouble = telling.tell()
     answers = telling.clients.answers if telling.clients else []

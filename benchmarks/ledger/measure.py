@@ -186,7 +186,7 @@ def measure_part(bench: str, name: str) -> Measure:
 
 def _demo(system: str) -> Target:
     """Run a system's demo in a process of its own, whose champion stays; return how far Pliant is ahead in it."""
-    command = [sys.executable, "-m", "pliant.cli", "demo", system]
+    command = [sys.executable, "-m", "pliant", "demo", system]
     done = subprocess.run(command, cwd=ROOT, check=False, stdout=subprocess.DEVNULL)
     if done.returncode != 0:
         raise PliantError(f"pliant demo {system} ended with status {done.returncode}")

@@ -22,7 +22,10 @@ from numpy.typing import NDArray
 
 from pliant.benchmarks import places
 from pliant.benchmarks.harness import Context, Measured, need
-from pliant.benchmarks.packing.hardware import (
+from pliant.benchmarks.places import ALPACA, existing
+from pliant.benchmarks.results import Target
+from pliant.packing.artifact import BUCKETS
+from pliant.packing.hardware import (
     A100,
     GPT_J_6B,
     GPT_NEOX_20B,
@@ -32,9 +35,6 @@ from pliant.benchmarks.packing.hardware import (
     Roofline,
     memory_of,
 )
-from pliant.benchmarks.places import ALPACA, existing
-from pliant.benchmarks.results import Target
-from pliant.packing.artifact import BUCKETS
 from pliant.packing.scheduling.forecast import QUANTILES
 from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import Prompt

@@ -20,11 +20,11 @@ from rich.console import Console
 
 from pliant.benchmarks.harness import Context, Measured, need
 from pliant.benchmarks.packing import traces
-from pliant.benchmarks.packing.hardware import A100, LLAMA_13B
 from pliant.benchmarks.packing.study import Ground, large, prompts
 from pliant.benchmarks.packing.traces import Foretold, at_rate, by_prompt
 from pliant.benchmarks.results import Target
 from pliant.benchmarks.runs import run_all
+from pliant.packing.hardware import A100, LLAMA_13B
 from pliant.packing.scheduling.iteration_cost import LinearCost
 from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import FOREVER, Memory, Prompt, StepInput

@@ -2,7 +2,7 @@
 
 A job is one load served by one policy. "Throughput" is requests over the makespan: seconds from the first arrival to the
 last end of a finite load, which every policy has to serve to its last request. Nothing here is measured on a device: an
-iteration lasts what benchmarks/packing/hardware.py says of the device's bandwidth and arithmetic.
+iteration lasts what pliant/packing/hardware.py says of the device's bandwidth and arithmetic.
 
 The targets are taken with both of the A100's published peaks, of bandwidth and of arithmetic (a roofline; S3 takes
 generation for bound by memory). With 60% of the arithmetic a 13B model bears 50 requests/s under any policy: at 90 all that
@@ -16,10 +16,10 @@ from dataclasses import asdict, dataclass, replace
 
 from pliant.benchmarks.harness import Context, Measured, need
 from pliant.benchmarks.packing import vicuna
-from pliant.benchmarks.packing.hardware import A100, LLAMA_13B, LLAMA_33B, Accelerator, LargeModel, Roofline, memory_of
 from pliant.benchmarks.packing.traces import Foretold, Load, at_rate
 from pliant.benchmarks.results import Target
 from pliant.benchmarks.runs import run_all
+from pliant.packing.hardware import A100, LLAMA_13B, LLAMA_33B, Accelerator, LargeModel, Roofline, memory_of
 from pliant.packing.scheduling.iteration_cost import IterationCost
 from pliant.packing.scheduling.policy import POLICIES, Rules
 from pliant.packing.scheduling.request import Memory, Prompt

@@ -10,6 +10,8 @@ from __future__ import annotations
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Column, Table
 
+from pliant import comparison, loads
 from pliant.bins.artifact import PLACEMENTS, Bins
 from pliant.bins.dispatch import DISPATCHES
 from pliant.bins.knowledge import Config, Knowledge, knowledge_of
@@ -24,12 +27,11 @@ from pliant.bins.planning.plan import start_plan
 from pliant.bins.policies import choice_of
 from pliant.bins.scheduler import BinsScheduler
 from pliant.bins.simulated import JITTER, TYPICAL, SimulatedBins, capacity, reference_load, typical
-from pliant.cli import loads
 from pliant.errors import InputError, RegistryError
 from pliant.flows import settings
 from pliant.flows.champions import champion_artifacts
 from pliant.protocol import Request
-from pliant.report import observations, summarise
+from pliant.report import Observation, observations, summarise
 from pliant.simulator import simulate
 from pliant.workload import ReferenceConfig
 
@@ -41,16 +43,13 @@ HEADINGS = ("", "requests", "in time", "mean ms", "p50 ms", "p98 ms", "p99 ms", 
 DEFAULT = Config().dispatch
 
 Lengths = NDArray[np.int64]
-Scheme = tuple[str, str, str, Mapping[str, Any]]
-"""A way to serve: its name, the runtimes used, the placement, and changes to the scheduler's configuration."""
+Scheme = tuple[str, str, str, Mapping[str, Any] | comparison.Own]
+"""A way to serve: its name, the runtimes, the placement, and changes to our scheduler's configuration, or an own one."""
 
 
 def run(args: Namespace) -> None:
     """`pliant simulate bins`: print a table, one line a scheme. Raises `InputError`; without a champion `RegistryError`."""
-    project = settings.prepare()
-    streams = list(champion_artifacts(project, Bins).values())
-    if not streams:
-        raise RegistryError("the registry holds no champion of the bins system: run `pliant train bins` first")
+    streams = _champions()
     dispatch = args.dispatch or DEFAULT
     table = compared(streams, args.load, dispatch, args.placement, args.workers, args.seed, args.policy)
     Console(emoji=False).print(table)
@@ -89,6 +88,12 @@ def _schemes(dispatch: str, placement: str, policy: str) -> list[Scheme]:
             f"{DEFAULT} under placement shared, where one queue serves all devices; the others need placement single"
         )
         raise InputError("dispatch", dispatch, limit)
+    own = comparison.resolve("bins", policy)
+    if not isinstance(own, str):
+        if placement != "shared":
+            raise InputError("placement", placement, f"shared with the installed policy {policy}")
+        ours = _schemes(dispatch, placement, "default")
+        return [(policy, ours[0][1], placement, own), *ours]
     choice, kind = choice_of(policy, placement), placement if placement == "shared" else dispatch
     plain: dict[str, Any] = {"dispatch": "published", "plan": "published", "drop_late": False}
     pair: dict[str, Any] = {"dispatch": "published", "plan": "published", "period": 120.0, "drop_late": False}
@@ -105,8 +110,53 @@ def _schemes(dispatch: str, placement: str, policy: str) -> list[Scheme]:
     ]
 
 
+def _champions() -> list[Bins]:
+    streams = list(champion_artifacts(settings.prepare(), Bins).values())
+    if not streams:
+        raise RegistryError("the registry holds no champion of the bins system: run `pliant train bins` first")
+    return streams
+
+
+def setting_names() -> dict[int, str]:
+    """Return the bins of the champions by number, such as mail/64x8. Raises `RegistryError` without one."""
+    shapes = [(stream.name, shape) for stream in _champions() for shape in stream.shapes]
+    return {
+        number: f"{name}/{'dynamic' if shape.dynamic else f'{shape.length}x{shape.batch}'}"
+        for number, (name, shape) in enumerate(shapes)
+    }
+
+
+def again(_path: Path, requests: Sequence[Request], policy: str, workers: int) -> list[Observation]:
+    """Return what the champions' profiles give for these requests under a policy. Raises `InputError`, `RegistryError`."""
+    bins = _champions()
+    scheme, known = _schemes(DEFAULT, bins[0].placement, policy)[0], knowledge_of(bins)
+    fitting = [
+        replace(request, length=min(request.length, known.stream(request.task).max_length)) for request in requests
+    ]
+    return _played(scheme, bins, fitting, workers, 0)[1]
+
+
 def _row(scheme: Scheme, bins: Sequence[Bins], requests: Sequence[Request], workers: int, seed: int) -> tuple[str, ...]:
-    name, runtimes, placement, changes = scheme
+    known, observed = _played(scheme, bins, requests, workers, seed)
+    report = summarise(observed)
+    latencies = [fate.answered - fate.request.arrival for fate in observed if fate.answered is not None]
+    latency = float(np.mean(latencies)) if latencies else float("nan"), report.p50, report.p98, report.p99
+    drops = ", ".join(f"{reason}: {count}" for reason, count in report.drops.items()) or "-"
+    figures = *(f"{1e3 * seconds:.1f}" for seconds in latency), f"{report.batch:.2f}"
+    return (
+        scheme[0],
+        str(report.requests),
+        f"{report.attainment:.1%}",
+        *figures,
+        _lengths(known, report.settings),
+        drops,
+    )
+
+
+def _played(
+    scheme: Scheme, bins: Sequence[Bins], requests: Sequence[Request], workers: int, seed: int
+) -> tuple[Knowledge, list[Observation]]:
+    _, runtimes, placement, how = scheme
     known = knowledge_of(bins, runtimes, placement)
     device = SimulatedBins(known, requests, np.random.default_rng(seed), JITTER)
     deployed: tuple[int, ...] = ()  # which runtime each device holds before the first plan
@@ -116,14 +166,11 @@ def _row(scheme: Scheme, bins: Sequence[Bins], requests: Sequence[Request], work
             at = np.searchsorted([runtime.length for runtime in stream.runtimes], typical_of(artifact))
             shares += (np.bincount(at, minlength=len(stream.runtimes)) / (TYPICAL * len(bins))).tolist()
         deployed = tuple(start_plan(known, workers, shares))
-    config = Config(workers, deployed=deployed, **changes)
-    observed = observations(simulate(BinsScheduler(known, config), requests, device))
-    report = summarise(observed)
-    latencies = [fate.answered - fate.request.arrival for fate in observed if fate.answered is not None]
-    latency = float(np.mean(latencies)) if latencies else float("nan"), report.p50, report.p98, report.p99
-    drops = ", ".join(f"{reason}: {count}" for reason, count in report.drops.items()) or "-"
-    figures = *(f"{1e3 * seconds:.1f}" for seconds in latency), f"{report.batch:.2f}"
-    return name, str(report.requests), f"{report.attainment:.1%}", *figures, _lengths(known, report.settings), drops
+    if callable(how):
+        scheduler = comparison.scheduler(how(known), workers)
+    else:
+        scheduler = BinsScheduler(known, Config(workers, deployed=deployed, **how))
+    return known, observations(simulate(scheduler, requests, device))
 
 
 def _lengths(known: Knowledge, used: Mapping[int, int]) -> str:

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 from rich.console import Console
 from rich.table import Column, Table
 
+from pliant import loads
 from pliant.cascade.artifact import Cascade, Outputs
 from pliant.cascade.knowledge import knowledge, numbers
 from pliant.cascade.route import number_of
@@ -26,15 +29,14 @@ from pliant.cascade.simulated import (
     reference_load,
     walks,
 )
-from pliant.cli import loads
-from pliant.errors import RegistryError
+from pliant.errors import InputError, RegistryError
 from pliant.flows import settings
 from pliant.flows.cascade.champions import outputs_on_test
 from pliant.flows.champions import load_champions
 from pliant.flows.release import open_registry
 from pliant.protocol import Request
 from pliant.registry.store import FolderStore
-from pliant.report import Report, summarise
+from pliant.report import Observation, Report, summarise
 from pliant.workload import ReferenceLoad
 
 MOST_REQUESTS = 200_000
@@ -50,31 +52,71 @@ def run(args: Namespace) -> None:
 
     Raises `InputError`, `RegistryError`.
     """
-    project = settings.prepare()
-    tasks = load_champions(open_registry(project, "cascade"), Cascade)
-    if not tasks:
-        raise RegistryError("the registry holds no champion of the cascade system: run `pliant train cascade` first")
-    for champion in tasks.values():
-        cascade, outputs = champion.artifact, outputs_on_test(champion, FolderStore(project.store))
-        if outputs is None:
-            raise RegistryError(
-                f"the saved outputs of {cascade.task} are gone from the store: run `pliant train cascade` again"
-            )
+    for cascade, outputs in _champions():
         known, walked = knowledge([cascade], args.workers), {cascade.task: walks(cascade, outputs)}
         load = _load(args.load, cascade, outputs, args.workers * capacity(known, walked), args.seed)
-        numbers = [number for number, each in enumerate(cascade.candidates) if each.name in COMPARED]
+        chosen = [number for number, each in enumerate(cascade.candidates) if each.name in COMPARED]
         if args.candidate is not None:
-            numbers = [number_of(cascade, args.candidate)]
+            chosen = [number_of(cascade, args.candidate)]
         first, *others = HEADINGS
         title = f"{cascade.task}: {args.load} on {args.workers} x {cascade.device}"
         table = Table(Column(first, no_wrap=True), *others, title=title)
-        for number in numbers:
+        for number in chosen:
             requests = [replace(request, setting=number) for request in load.requests]
             rng = np.random.default_rng(args.seed)
             device = SimulatedCascade(known, walked, requests, load.rows, rng, jitter=0.05)
             seen = play(CascadeScheduler(known, args.workers), known, walked, requests, load.rows, device)
             table.add_row(*_row(cascade, number, summarise(seen)))
         Console(emoji=False).print(table)
+
+
+def _champions() -> list[tuple[Cascade, Outputs]]:
+    """Return each task's champion with its outputs on the test split. Raises `RegistryError`."""
+    project = settings.prepare()
+    tasks = load_champions(open_registry(project, "cascade"), Cascade)
+    if not tasks:
+        raise RegistryError("the registry holds no champion of the cascade system: run `pliant train cascade` first")
+    champions = []
+    for champion in tasks.values():
+        cascade, outputs = champion.artifact, outputs_on_test(champion, FolderStore(project.store))
+        if outputs is None:
+            raise RegistryError(
+                f"the saved outputs of {cascade.task} are gone from the store: run `pliant train cascade` again"
+            )
+        champions.append((cascade, outputs))
+    return champions
+
+
+def setting_names() -> dict[int, str]:
+    """Return the champions' models by number, such as things/large. Raises `RegistryError` without one."""
+    cascades = {cascade.task: cascade for cascade, _ in _champions()}
+    return {n: f"{task}/{cascades[task].levels[at].name}" for (task, at, _), n in numbers([*cascades.values()]).items()}
+
+
+def again(_path: Path, requests: Sequence[Request], policy: str, workers: int) -> list[Observation]:
+    """Return what the champions' profiles give for these requests with a candidate. Raises `InputError`, `RegistryError`.
+
+    A journal holds no texts: each request stands for one of the test split of about its length. What a bag has answered
+    is in no journal.
+    """
+    champions = {cascade.task: (cascade, outputs) for cascade, outputs in _champions()}
+    missing = sorted({request.task for request in requests} - set(champions))
+    if missing:
+        raise InputError("task", missing[0], f"one of {', '.join(champions)}")
+    known = knowledge([cascade for cascade, _ in champions.values()], workers)
+    walked = {task: walks(*champion) for task, champion in champions.items()}
+    number = {task: number_of(cascade, policy) for task, (cascade, _) in champions.items()}
+    rng = np.random.default_rng(0)
+    orders = {task: np.argsort(outputs.levels[0].length) for task, (_, outputs) in champions.items()}
+    rows, changed = [], []
+    for request in requests:
+        order, lengths = orders[request.task], champions[request.task][1].levels[0].length
+        low, high = (int(np.searchsorted(lengths[order], request.length, side)) for side in ("left", "right"))
+        at = int(rng.integers(low, high)) if low < high else min(low, len(order) - 1)
+        rows.append(int(order[at]))
+        changed.append(replace(request, setting=number[request.task], length=int(lengths[rows[-1]])))
+    device = SimulatedCascade(known, walked, changed, rows, rng, jitter=0.05)
+    return play(CascadeScheduler(known, workers), known, walked, changed, rows, device)
 
 
 def _load(load: str, cascade: Cascade, outputs: Outputs, throughput: float, seed: int) -> ReferenceLoad:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Column, Table
 
-from pliant.cli import loads
+from pliant import comparison, loads
 from pliant.errors import InputError, RegistryError
 from pliant.flows import settings
 from pliant.flows.champions import load_champions
@@ -45,14 +45,22 @@ class Load:
 
 def run(args: Namespace) -> None:
     """Print a table for every champion: one line a policy. Raises `InputError`, `RegistryError` without a champion."""
-    project = settings.prepare()
-    registry = open_registry(project, "packing")
-    models = load_champions(registry, Packing)
+    for packing, context in served():
+        Console(emoji=False).print(compared(packing, context, args.load, args.policy, args.seed))
+
+
+def served() -> list[tuple[Packing, int]]:
+    """Return the champions, each with its generator's context. Raises `RegistryError` without one."""
+    registry = open_registry(settings.prepare(), "packing")
+    models = load_champions(registry, Packing).values()
     if not models:
         raise RegistryError("the registry holds no champion of the packing system: run `pliant train packing` first")
-    for champion in models.values():
-        context = champions.fetch_generator(registry, champion).context
-        Console(emoji=False).print(compared(champion.artifact, context, args.load, args.policy, args.seed))
+    return [(champion.artifact, champions.fetch_generator(registry, champion).context) for champion in models]
+
+
+def setting_names() -> dict[int, str]:
+    """Return what a launch is called where it has no setting: an iteration of the engine."""
+    return {0: "iterations of the engine"}
 
 
 def compared(packing: Packing, context: int, load: str, policy: str | None, seed: int) -> Table:
@@ -60,16 +68,16 @@ def compared(packing: Packing, context: int, load: str, policy: str | None, seed
 
     `context`: tokens of a prompt and its output together that the generator can hold.
     """
-    if policy is not None and policy not in POLICIES:
-        raise InputError("policy", policy, f"one of {', '.join(POLICIES)}")
+    names = [policy] if policy else POLICIES
+    rules = {name: rules_of(packing, context, comparison.resolve("packing", name)) for name in names}
     requests = requests_of(load, packing, context, seed)
     first, *others = HEADINGS
     out = f" ({requests.left_out} requests too long, left out)" if requests.left_out else ""
     title = f"{packing.name}: {load} on {packing.device_class}, {packing.memory.pages} pages{out}"
     table = Table(Column(first, no_wrap=True), *others, title=title)
-    for name in [policy] if policy else POLICIES:
-        rules, lengths = rules_of(packing, context, name), {prompt.id: prompt.exact for prompt in requests.prompts}
-        result = summary(simulate(requests.prompts, lengths, rules, packing.memory, packing.steps))
+    lengths = {prompt.id: prompt.exact for prompt in requests.prompts}
+    for name, by in rules.items():
+        result = summary(simulate(requests.prompts, lengths, by, packing.memory, packing.steps))
         latency = (f"{seconds:.3g}" for seconds in (result.completion, result.p50, result.p99))
         table.add_row(
             *(name, str(len(requests.prompts)), f"{result.sequences_per_second:.2f}"),

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from pliant import workload
-from pliant.cli import loads
-from pliant.errors import RegistryError
+from pliant import comparison, loads, workload
+from pliant.errors import InputError, RegistryError
 from pliant.flows import settings
 from pliant.flows.tokens.champions import load_champion
 from pliant.flows.tokens.stages import Bundle
-from pliant.protocol import Request
-from pliant.report import Report, report
+from pliant.protocol import Journal, Request
+from pliant.report import Observation, Report, observations, report
 from pliant.simulator import simulate
 from pliant.tokens.bound import Devices, fluid
+from pliant.tokens.points import named
 from pliant.tokens.policies import make
+from pliant.tokens.scheduler import check_tasks
 from pliant.tokens.scheduler import knowledge as tokens_knowledge
 from pliant.tokens.simulated import ReferenceConfig, SimulatedDevice, kinds, reference_load
 
@@ -34,17 +36,44 @@ def run(args: Namespace) -> None:
 
 def simulate_load(load: str, policy: str, gamma: int | None, workers: int, seed: int) -> Report:
     """Print and return the report of `load` under a policy. Raises `InputError`, `RegistryError` without a champion."""
-    bundle = load_champion(settings.read())
-    if bundle is None:
-        raise RegistryError("the registry holds no champion of the tokens system: run `pliant train tokens` first")
+    bundle = _champion()
     requests = requests_of(load, bundle, workers, seed)
-    known = tokens_knowledge(bundle.profile, bundle.tasks)
-    # The scheduler plans with accuracies of the profiling split, the device has those of the test split.
-    device = SimulatedDevice(known.latency, _tested(bundle), requests, np.random.default_rng(seed), jitter=0.05)
-    result = report(simulate(make(policy, known, workers, gamma), requests, device))
+    result = report(_played(bundle, requests, policy, gamma, workers, seed))
     bound = fluid(requests, Devices(bundle.profile.latency, _tested(bundle), workers)).utility
     _print(result, bound, f"{load} on {workers} x {bundle.profile.device}, policy {policy}")
     return result
+
+
+def again(_path: Path, requests: Sequence[Request], policy: str, workers: int) -> list[Observation]:
+    """Return what the champion's profile gives for these requests under a policy. Raises `InputError`, `RegistryError`."""
+    return observations(_played(_champion(), requests, policy, None, workers, 0))
+
+
+def setting_names() -> dict[int, str]:
+    """Return the champion's settings by what a reader calls them. Raises `RegistryError` without one."""
+    return {setting: named(setting) for setting in _champion().profile.latency.settings}
+
+
+def _champion() -> Bundle:
+    bundle = load_champion(settings.read())
+    if bundle is None:
+        raise RegistryError("the registry holds no champion of the tokens system: run `pliant train tokens` first")
+    return bundle
+
+
+def _played(
+    bundle: Bundle, requests: Sequence[Request], policy: str, gamma: int | None, workers: int, seed: int
+) -> Journal:
+    known = tokens_knowledge(bundle.profile, bundle.tasks)
+    check_tasks(known, {request.task for request in requests})
+    # The scheduler plans with accuracies of the profiling split, the device has those of the test split.
+    device = SimulatedDevice(known.latency, _tested(bundle), requests, np.random.default_rng(seed), jitter=0.05)
+    own = comparison.resolve("tokens", policy)
+    if isinstance(own, str):
+        return simulate(make(policy, known, workers, gamma), requests, device)
+    if gamma is not None:
+        raise InputError("gamma", gamma, f"left out with the installed policy {policy}")
+    return simulate(comparison.scheduler(own(known), workers), requests, device)
 
 
 def _tested(bundle: Bundle) -> dict[str, Mapping[int, float]]:

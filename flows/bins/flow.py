@@ -96,7 +96,21 @@ class BinsPipeline(Pipeline[BinsFlowConfig, Stream, StreamResults, Candidate]):
     def tables(self, results: Sequence[StreamResults]) -> list[Shown]:
         weighed = {result.name: noted(Weighed, result.bins.notes, "weighed") for result in results}
         rows = [{"stream": name, **row} for name, trials in weighed.items() for row in plan.rows(trials)]
-        return [(rows, "bins-shapes", "Static shapes against the dynamic runtime")]
+        timed = [
+            {
+                "stream": result.name,
+                "tokens": n,
+                "static ms": round(1000 * static, 3),
+                "dynamic ms": round(1000 * measured.dynamic.at(n, 1), 3),
+            }
+            for result, measured in ((each, each.latencies.load()) for each in results)
+            for n, static in measured.alone().items()
+        ]
+        about = "Milliseconds of a text alone, by its length"
+        return [
+            Shown(rows, "bins-shapes", "Static shapes against the dynamic runtime"),
+            Shown(timed, "bins-latencies", about, "tokens", ["static ms", "dynamic ms"], "stream"),
+        ]
 
     def summary(self, results: Sequence[StreamResults], verdicts: Verdicts) -> str:
         plans = []

@@ -18,7 +18,7 @@ from pliant.bins.simulated import JITTER, SimulatedBins, capacity, reference_loa
 from pliant.flows.beside import NOTHING, Beside
 from pliant.flows.bins.champions import Score
 from pliant.flows.bins.config import GateConfig
-from pliant.flows.gate import FIRST, Judged, judged, rejection
+from pliant.flows.gate import FIRST, Judged, judged, milliseconds, of_replays, rejection
 from pliant.progress import Progress, silent
 from pliant.report import Report, observations, summarise
 from pliant.simulator import simulate
@@ -41,6 +41,10 @@ class Side:
     seconds: float
     reports: tuple[Report, ...]
     score: Score | None = None
+
+    def deciding(self) -> dict[str, str]:
+        tested = {"the encoder's test accuracy": f"{self.score.accuracy:.2%}"} if self.score else {}
+        return {"a request takes on average": milliseconds(self.seconds), **of_replays(self.reports), **tested}
 
 
 Verdict = Judged[Side]

@@ -22,7 +22,7 @@ from pliant.flows.bins.stages import StreamResults
 from pliant.flows.champions import RECORD, record_to_json
 from pliant.flows.release import Publication, commit
 from pliant.flows.stage import Notes, noted
-from pliant.flows.trained import described, draw_curves, log_epochs
+from pliant.flows.trained import described, draw_curves
 from pliant.latency import LatencyTable
 from pliant.registry.mlflow_store import Run
 from pliant.registry.names import BINS_ENCODER, BINS_PREFIX
@@ -55,7 +55,7 @@ def register(published: Publication, config: BinsFlowConfig, stream: StreamResul
 
 
 def log_stream(run: Run, stream: StreamResults) -> None:
-    """Log metrics, curves by epoch where the encoder was trained here, figures and the data set."""
+    """Log metrics, figures and the data set."""
     bins, measured, notes = stream.bins.load(), stream.latencies.load(), stream.bins.notes
     choice, weighed, trained = noted(Choice, notes, "choice"), noted(Weighed, notes, "weighed"), stream.encoder.notes
     run.dataset(stream.name, stream.encoder.load().data, stream.name)
@@ -77,7 +77,6 @@ def log_stream(run: Run, stream: StreamResults) -> None:
     run.document(f"encoder-{stream.name}", trained)
     if "curves" in trained:
         learnt = noted(Curves, trained, "curves")
-        log_epochs(run, stream.name, learnt)
         run.figure(f"curves-{stream.name}", draw_curves({stream.name: learnt}))
 
 

@@ -132,7 +132,19 @@ class CascadePipeline(Pipeline[CascadeFlowConfig, TaskData, TaskResults, Evaluat
     def tables(self, results: Sequence[TaskResults]) -> list[Shown]:
         cascades = [result.plan.load() for result in results]
         rows = [{"task": cascade.task, **row} for cascade in cascades for row in publish.rows(cascade)]
-        return [(rows, "cascade-candidates", "Test accuracy and cost per candidate")]
+        timed = [
+            {"task": cascade.task, "level": level.name, **row}
+            for cascade in cascades
+            for level in cascade.levels
+            for row in level.latency.rows("tokens")
+        ]
+        return [
+            Shown(
+                *(rows, "cascade-candidates", "What the candidates cost and earn"),
+                *("ms alone", ["test accuracy", "promised"], "candidate"),
+            ),
+            Shown(timed, "cascade-latencies", "Milliseconds of a batch, by level and length"),
+        ]
 
     def summary(self, results: Sequence[TaskResults], verdicts: Verdicts) -> str:
         arithmetic = "\n".join(f"- {result.name}: {result.arithmetic}" for result in results if result.arithmetic)

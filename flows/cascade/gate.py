@@ -24,7 +24,7 @@ from pliant.cascade.simulated import ReferenceConfig, SimulatedCascade, capacity
 from pliant.errors import ArtifactError
 from pliant.flows.beside import NOTHING, Answers, Beside
 from pliant.flows.cascade.config import GateConfig
-from pliant.flows.gate import FIRST, Judged, judged, rejection
+from pliant.flows.gate import FIRST, Judged, judged, milliseconds, of_replays, rejection
 from pliant.progress import Progress, silent
 from pliant.report import Report, summarise
 
@@ -50,6 +50,11 @@ class Side:
     @property
     def utility(self) -> float:
         return float(np.mean([report.utility for report in self.reports]))
+
+    def deciding(self) -> dict[str, str]:
+        earned = {"utility earned": f"{self.utility:.1f}"} if self.reports else {}
+        alone = {"answers that are right": f"{self.accuracy:.2%}", "a request alone takes": milliseconds(self.seconds)}
+        return {**alone, **earned, **of_replays(self.reports)}
 
 
 Verdict = Judged[Side]

@@ -28,7 +28,7 @@ from pliant.flows.cascade.stages import TaskResults
 from pliant.flows.champions import RECORD, record_to_json
 from pliant.flows.release import Publication, commit, metric
 from pliant.flows.stage import Notes, noted
-from pliant.flows.trained import described, draw_curves, log_epochs
+from pliant.flows.trained import described, draw_curves
 from pliant.flows.trained import noted as of_training
 from pliant.models.artifact import Classifier
 from pliant.registry.mlflow_store import Run
@@ -61,7 +61,7 @@ def register(published: Publication, config: CascadeFlowConfig, task: TaskResult
 
 
 def log_task(run: Run, task: TaskResults) -> None:
-    """Log metrics, curves by epoch, figures and the data set."""
+    """Log metrics, figures and the data set."""
     cascade = task.plan.load()
     run.dataset(task.name, cascade.data, task.name)
     metrics = task_metrics(cascade) | (task.linear.load().metrics() if task.linear else {})
@@ -78,7 +78,6 @@ def log_task(run: Run, task: TaskResults) -> None:
     for name, each in notes.items():
         key = f"{task.name}.{metric(name)}"
         run.metrics({f"training_seconds.{key}": each["seconds"], f"parameters.{key}": each["parameters"]})
-        log_epochs(run, key, learnt[name])
     run.figure(f"candidates-{cascade.task}", draw_candidates(cascade))
     if learnt:
         run.figure(f"curves-{cascade.task}", draw_curves(learnt))

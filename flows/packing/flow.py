@@ -5,7 +5,6 @@ What a service has observed since is learnt from by flows/packing/retrain.py.
 
 from __future__ import annotations
 
-import sys
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -13,6 +12,7 @@ from typing import Any, TypeVar
 
 from pliant.flows.beside import NOTHING, Beside, where_it_runs
 from pliant.flows.champions import load_champions
+from pliant.flows.gate import to_markdown
 from pliant.flows.packing import publish
 from pliant.flows.packing.beside import beside
 from pliant.flows.packing.champions import fetch_generator, origin_of
@@ -32,7 +32,7 @@ from pliant.flows.packing.stages import (
     select_prompts,
 )
 from pliant.flows.pipeline import Pipeline, Shown, U, Verdicts
-from pliant.flows.progress import tell
+from pliant.flows.progress import say, tell
 from pliant.flows.release import Publication, Release
 from pliant.flows.stage import noted
 from pliant.flows.watch.deployments import Nightly
@@ -66,18 +66,18 @@ class JudgedPlans(Pipeline[PackingFlowConfig, U, R, Candidate]):
 
     def tables(self, results: Sequence[R]) -> list[Shown]:
         choices = [noted(Choice, result.plan.notes, "choice") for result in results]
-        return [
-            (
-                [row for choice in choices for row in publish.rows(choice)],
-                "packing-policies",
-                "Policies on the reference workload, simulated",
-            )
-        ]
+        rows, about = (
+            [row for each in choices for row in publish.rows(each)],
+            "Policies on the reference workload, simulated",
+        )
+        return [Shown(rows, "packing-policies", about, "mean_seconds", ["p99_seconds"], "policy")]
 
     def summary(self, results: Sequence[R], verdicts: Verdicts) -> str:
         plans = [describe(noted(Choice, result.plan.notes, "choice")) for result in results]
-        pairs = zip(verdicts.values(), plans, strict=True)
-        return "\n\n".join(f"The gate: {verdict.reason}\n\nPlan: {plan}" for verdict, plan in pairs)
+        gated = (
+            (to_markdown({name: verdict}), plan) for (name, verdict), plan in zip(verdicts.items(), plans, strict=True)
+        )
+        return "\n\n".join(f"The gate:\n\n{said}\n\nPlan: {plan}" for said, plan in gated)
 
 
 class PackingPipeline(JudgedPlans[ModelData, ModelResults]):
@@ -120,7 +120,7 @@ class PackingPipeline(JudgedPlans[ModelData, ModelResults]):
         )
         ranked = " against ".join(f"{loss:.4f} ({kind})" for loss, kind in kinds)
         predicted = f"pinball loss of the lengths {ranked}, {metrics['constant_pinball']:.4f} (constant)"
-        print(f"{result.name}: {predicted}.", file=sys.stderr)  # noqa: T201
+        say(f"{result.name}: {predicted}.")
         return challenger_of(result, result.generator.load())
 
     def beside(self, result: ModelResults, champion: Candidate, challenger: Candidate, progress: Progress) -> Beside:

@@ -51,6 +51,15 @@ class Side:
     pinball: float
     fared: PolicyFigures
 
+    def deciding(self) -> dict[str, str]:
+        return {
+            "a request takes on average": _ms(self.fared.mean),
+            "99 of 100 requests take at most": _ms(self.fared.p99),
+            "requests left unfinished": f"{self.fared.unfinished:.1%}",
+            "tokens a second": f"{self.fared.tokens_per_second:.0f}",
+            "the predictor's pinball loss": f"{self.pinball:.4f}",
+        }
+
 
 Verdict = Judged[Side]
 

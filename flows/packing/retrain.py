@@ -28,6 +28,7 @@ from pliant.flows.packing.stages import LEAST
 from pliant.flows.pipeline import Shown, system_flow, tasks
 from pliant.flows.record import Recorder
 from pliant.flows.release import Publication, Release, merged, open_registry
+from pliant.flows.watch.deployments import nightly_flows
 from pliant.flows.watch.triggered import follow_up
 from pliant.outcomes.files import observed_path
 from pliant.packing.artifact import Packing
@@ -72,7 +73,7 @@ class RetrainPipeline(JudgedPlans[RetrainData, RetrainResults]):
             for result in results
             for name, value in result.predictor.notes["judged"].items()
         ]
-        return [*super().tables(results), (rows, "packing-predictor", "The predictor before and after")]
+        return [*super().tables(results), Shown(rows, "packing-predictor", "The predictor before and after")]
 
 
 @system_flow("packing-retrain", "packing")
@@ -113,7 +114,7 @@ def packing_retrain(
         releases.append(_retrain(configs[name], loaded, path or observed_path(home, name)))
     released = merged(releases)
     if reason and not released.versions:
-        follow_up("packing/nightly", reason)
+        follow_up(nightly_flows("packing")["packing"].deployment, reason)
     return asdict(released)
 
 
@@ -133,5 +134,7 @@ def _retrain(config: PackingFlowConfig, loaded: LoadedChampion, path: Path) -> R
         why = "nothing was observed since the champion's predictor was trained"
     if why:
         return Release(False, f"{champion.artifact.name}: {why} ({path})", {}, (), "")
-    results = [pipeline.make(unit) for unit in units]
-    return pipeline.publish(results, pipeline.verdicts(results, [""]), {})
+    with pipeline.logged() as opened:
+        pipeline.name([unit.name for unit in units], opened)
+        results = [pipeline.make(unit) for unit in units]
+        return pipeline.publish(results, pipeline.verdicts(results, [""]), {}, opened)

@@ -9,6 +9,7 @@ from typing import Any
 
 from pliant.flows import settings
 from pliant.flows.beside import Beside, where_it_runs
+from pliant.flows.gate import to_markdown
 from pliant.flows.pipeline import Compared, Pipeline, Shown, Verdicts
 from pliant.flows.release import Publication
 from pliant.flows.tokens import publish
@@ -28,6 +29,7 @@ from pliant.flows.tokens.stages import (
 from pliant.flows.watch.deployments import Nightly
 from pliant.progress import Progress
 from pliant.registry.names import TOKENS_TASK
+from pliant.tokens.points import named
 from pliant.training.linear import LinearComparison
 
 
@@ -84,17 +86,30 @@ class TokensPipeline(Pipeline[TokensFlowConfig, TokensData, TokensResults, Bundl
         return publish.register(published, result)
 
     def tables(self, results: Sequence[TokensResults]) -> list[Shown]:
-        rows: list[dict[str, Any]] = []
-        for bundle in (result.bundle() for result in results):
+        rows, timed = list[dict[str, Any]](), list[dict[str, Any]]()
+        bundles = [result.bundle() for result in results]
+        for bundle in bundles:
             latency = bundle.profile.latency
-            for gamma in latency.settings:
-                accuracies = {task.name: round(task.test_accuracy[gamma], 3) for task in bundle.tasks}
-                rows.append({"gamma": gamma, **accuracies, "images/s at batch 32": round(32 / latency.at(gamma, 32))})
-        return [(rows, "tokens-trade-off", "Test accuracy and throughput per gamma")]
+            for setting in latency.settings:
+                accuracies = {task.name: round(task.test_accuracy[setting], 4) for task in bundle.tasks}
+                rows.append(
+                    {
+                        "setting": named(setting),
+                        **accuracies,
+                        "images/s at batch 32": round(32 / latency.at(setting, 32), 1),
+                    }
+                )
+            timed += latency.rows("setting", named)
+        tasks = [task.name for bundle in bundles for task in bundle.tasks]
+        about = "What each setting earns on the test split, and how many images a second it takes"
+        return [
+            Shown(rows, "tokens-trade-off", about, "images/s at batch 32", tasks, "setting"),
+            Shown(timed, "tokens-latencies", "Milliseconds of a batch, by setting"),
+        ]
 
     def summary(self, results: Sequence[TokensResults], verdicts: Verdicts) -> str:
         del results
-        return "".join(f"The gate: {verdict.reason}." for verdict in verdicts.values())
+        return f"The gate:\n\n{to_markdown(verdicts)}"
 
 
 tokens = TokensPipeline.flow()

@@ -13,7 +13,7 @@ import numpy as np
 
 from pliant.flows.beside import NOTHING, Beside
 from pliant.flows.config import GateConfig
-from pliant.flows.gate import FIRST, Judged, judged, rejection
+from pliant.flows.gate import FIRST, Judged, judged, of_replays, rejection
 from pliant.flows.tokens.stages import Bundle
 from pliant.progress import Progress, silent
 from pliant.report import Report, report
@@ -34,6 +34,18 @@ class Side:
     @property
     def utility(self) -> float:
         return float(np.mean([report.utility for report in self.reports]))
+
+    def deciding(self) -> dict[str, str]:
+        if not self.reports:
+            return {}
+        right = float(np.mean([report.accuracy for report in self.reports]))
+        most = (
+            {"share of what any scheduler could earn": f"{self.utility / np.mean(self.bound):.1%}"}
+            if self.bound
+            else {}
+        )
+        alike = {"answers that are right": f"{right:.2%}", **of_replays(self.reports)}
+        return {"utility earned": f"{self.utility:.1f}", **most, **alike}
 
 
 Verdict = Judged[Side]

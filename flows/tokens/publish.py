@@ -11,9 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
-from matplotlib.figure import Figure
 
 from pliant.flows.release import TRAINING, Publication, commit
 from pliant.flows.stage import StageResult
@@ -21,10 +19,8 @@ from pliant.flows.tokens.stages import Bundle, TokensResults
 from pliant.registry.names import TOKENS_BACKBONE, TOKENS_PREFIX, TOKENS_PROFILE
 from pliant.registry.package import Package
 from pliant.tokens.artifact import LORA, SHALLOW, Profile, Task
-from pliant.tokens.points import FIRST_POINT
+from pliant.tokens.points import named
 from pliant.training.linear import LinearComparison
-
-matplotlib.use("Agg")
 
 
 def register(published: Publication, results: TokensResults) -> list[str]:
@@ -34,7 +30,6 @@ def register(published: Publication, results: TokensResults) -> list[str]:
     by_role |= {f"task-{task.name}": result for task, result in zip(bundle.tasks, results.tasks, strict=True)}
     run, notes = published.run, {role: result.notes for role, result in by_role.items()}
     run.metrics(_metrics(bundle))
-    run.figure("trade_off", trade_off(bundle.tasks, bundle.profile))
     for task in bundle.tasks:
         run.dataset(task.name, task.data, task.name)
     run.document("training", notes)
@@ -50,19 +45,9 @@ def register(published: Publication, results: TokensResults) -> list[str]:
 
 
 def _metrics(bundle: Bundle) -> dict[str, float]:
-    """Return accuracy and speed by setting."""
-    metrics: dict[str, float] = {}
-    for setting in bundle.profile.latency.settings:
-        name = _named(setting).replace(" ", "_")
-        metrics[f"images_per_second.{name}"] = 32 / bundle.profile.latency.at(setting, 32)
-        for task in bundle.tasks:
-            metrics[f"test_accuracy.{task.name}.{name}"] = task.test_accuracy[setting]
-            metrics[f"profiling_accuracy.{task.name}.{name}"] = task.accuracy[setting]
-    return metrics
-
-
-def _named(setting: int) -> str:
-    return f"point {setting}" if setting >= FIRST_POINT else f"gamma {setting}"
+    """Return accuracy and speed at gamma 0; those of every setting are a table."""
+    tested = {f"test_accuracy.{task.name}": task.test_accuracy[0] for task in bundle.tasks}
+    return {"images_per_second": 32 / bundle.profile.latency.at(0, 32), **tested}
 
 
 def _package(name: str, role: str, bundle: Bundle, versions: Mapping[str, int], result: StageResult[Any]) -> Package:
@@ -96,7 +81,7 @@ def _package(name: str, role: str, bundle: Bundle, versions: Mapping[str, int], 
         config={"backbone": uri, "device": "cpu"},
         params={"classes": len(task.classes), "gammas": sorted(task.accuracy.keys() - task.points.keys())},
         metrics={
-            f"test_accuracy.{_named(setting).replace(' ', '_')}": task.test_accuracy[setting]
+            f"test_accuracy.{named(setting)}": task.test_accuracy[setting]
             for setting in bundle.profile.latency.settings
         },
         card=card(task, bundle.profile, result.notes.get("tried", ())),
@@ -122,12 +107,12 @@ def card(task: Task, profile: Profile, tried: Sequence[Mapping[str, Any]]) -> st
         speed = table.at(0, batch) / table.at(setting, batch)
         return f"| {what} | {speed:.2f} | {task.test_accuracy[setting]:.1%} | yes |"
 
-    lines += [row(setting, _named(setting)) for setting in table.settings if setting <= 0]
+    lines += [row(setting, named(setting)) for setting in table.settings if setting <= 0]
     lines += [row(number, f"point {number}: {point}") for number, point in sorted(profile.points.items())]
     left = len(task.points) - len(profile.points)
     lines += [f"| {left} further operating points | | | no: others are at least as good and as fast |"] * (left > 0)
     for each in tried:
-        gain = f"{each['gain']:+.1%} ({each['low']:+.1%} to {each['high']:+.1%}) against {_named(each['beside'])}"
+        gain = f"{each['gain']:+.1%} ({each['low']:+.1%} to {each['high']:+.1%}) against {named(each['beside'])}"
         lines.append(f"| {_added(each['gamma'])}: {gain} | | | {'yes' if each['offered'] else 'no'} |")
     return "\n".join(lines)
 
@@ -138,23 +123,3 @@ def profile_package(profile: Profile, folder: Path) -> Package:
     seconds = {f"seconds.batch{b}": profile.latency.at(0, b) for b in profile.latency.batches}
     params = {"device": profile.device, "precision": profile.precision or "the device's own"}
     return Package(TOKENS_PROFILE, folder, table, {"seconds": np.zeros(2)}, params=params, metrics=seconds, tags=tags)
-
-
-def trade_off(tasks: Sequence[Task], profile: Profile, batch: int = 32) -> Figure:
-    """Draw test accuracy per task over throughput at one batch size, at every setting: gammas and operating points."""
-    figure = Figure(figsize=(9, 4.8), layout="constrained")
-    axes, table = figure.subplots(), profile.latency
-    for index, task in enumerate(tasks):
-        for marker, part in (("o", table.settings), ("s", tuple(profile.points))):
-            chosen = [s for s in part if (s in profile.points) == (marker == "s")]
-            rates = [batch / table.at(setting, batch) for setting in chosen]
-            kind = "operating points" if marker == "s" else "gammas"
-            shares = [task.test_accuracy[setting] for setting in chosen]
-            axes.scatter(rates, shares, marker=marker, color=f"C{index}", label=f"{task.name}, {kind}", zorder=3)
-            for setting, rate, share in zip(chosen, rates, shares, strict=True):
-                axes.annotate(_named(setting), (rate, share), xytext=(4, 4), textcoords="offset points", fontsize=7)
-    axes.set(xlabel=f"images per second at batch {batch}", ylabel="accuracy on held-out images", xscale="log")
-    axes.legend(loc="lower left", frameon=True)
-    axes.grid(alpha=0.3)
-    axes.set_title("What each setting earns and what it costs")
-    return figure

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -56,6 +56,16 @@ DAY = timedelta(days=1)
 MISSING = timedelta(hours=26)  # a nightly run, and two hours for the night's other ones
 SILENT = timedelta(minutes=15)  # 30 heartbeats
 CANCEL_AFTER = timedelta(hours=1)
+SAID: Mapping[str, str] = {
+    "a run failed": "When a nightly run fails, crashes or runs out of time, people are notified.",
+    "decisions": "When a service alarms, a gate refuses, a trial moves or another release is served, people are notified.",
+    "no worker": "When the work pool has no worker, people are notified.",
+    "a silent run": "When a run sends no heartbeat for 15 minutes, it counts as crashed.",
+    "a hung run": "When a run is still running an hour after its limit, it is cancelled.",
+    "an alarm of ": "When a service of {0} alarms, or its promise is broken, {0} is trained anew, with the reason.",
+    "no run of ": "When no run of {0} has completed for its period and two hours, people are notified.",
+}
+"""Beginning of an automation's name -> what it does."""
 FAILED = ("prefect.flow-run.Failed", "prefect.flow-run.Crashed", "prefect.flow-run.TimedOut")
 DECISIONS = (ALARM, PROMISE_BROKEN, REFUSED, TRIAL, CHAMPION, ROLLBACK)
 ENDED = (*FAILED, *(f"prefect.flow-run.{name}" for name in ("Completed", "Skipped", "Cancelled", "Cancelling")))
@@ -147,11 +157,19 @@ def automations(targets: Targets, flow_limit: float, missing: timedelta = MISSIN
         trigger = {"expect": {"prefect.flow-run.Completed"}, "within": within, **never, **runs(deployed)}
         wanted[f"no run of {deployed.flow}"] = notify(sentence, deployed.flow), trigger
     result = [
-        AutomationCore(name=f"{PREFIX}{name}", trigger=EventTrigger(**trigger), actions=actions)
+        AutomationCore(
+            name=f"{PREFIX}{name}", description=_said(name), trigger=EventTrigger(**trigger), actions=actions
+        )
         for name, (actions, trigger) in wanted.items()
     ]
     # With every field set: Prefect's client leaves out of an update what has its default, and the server wants it.
     return [AutomationCore.model_validate(automation.model_dump(exclude={"owner_resource"})) for automation in result]
+
+
+def _said(name: str) -> str:
+    """Return what an automation is there for: what Prefect's pages call a custom trigger, in a sentence."""
+    what = next(part for part in SAID if name.startswith(part))
+    return SAID[what].format(name.removeprefix(what))
 
 
 def install(missing: timedelta = MISSING, silent: timedelta = SILENT, prefix: str = PREFIX) -> list[str]:
@@ -190,7 +208,7 @@ def _targets(client: Any) -> Targets:
     by = {
         flow.flow: name for name in systems.names() for flow in deployments.nightly_flows(name).values() if flow.alarmed
     }
-    named = [(flows[each.flow_id], each) for each in client.read_deployments() if each.name == NIGHTLY]
+    named = [(flows[each.flow_id], each) for each in client.read_deployments() if each.name.endswith(f"-{NIGHTLY}")]
     nightly = []
     for flow, each in named:
         periods = [period(getattr(schedule.schedule, "cron", "* * * * *")) for schedule in each.schedules]

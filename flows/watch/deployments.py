@@ -33,7 +33,7 @@ from pliant.errors import InputError, PliantError
 from pliant.settings import FlowSettings
 
 NIGHTLY = "nightly"
-"""Name of the deployment of every flow that runs at night, and of the parameter that says so to the flow."""
+"""End of the name of the deployment of every flow that runs at night: `tokens-nightly`; earlier versions called all so."""
 POOL, NOTIFY_POOL = "pliant", "pliant-notify"
 NOTIFY = "pliant-notify/pliant-notify"
 ADVICE = (
@@ -58,7 +58,7 @@ class Nightly:
     @property
     def deployment(self) -> str:
         """Return the full name of its deployment."""
-        return f"{self.flow}/{NIGHTLY}"
+        return f"{self.flow}/{self.flow}-{NIGHTLY}"
 
 
 def nightly_flows(system: str = "") -> dict[str, Nightly]:
@@ -96,10 +96,14 @@ def deploy(nightly: Nightly, parameters: Mapping[str, Any], cron: str | None = N
     A schedule that somebody has paused stays so. Raises `InputError` for what is no schedule.
     """
     with get_client(sync_client=True) as client:
-        try:
+        present = []
+        with suppress(ObjectNotFound):
             present = client.read_deployment_by_name(nightly.deployment).schedules
-        except ObjectNotFound:
-            present = []
+        with suppress(ObjectNotFound):  # of an earlier version: an alarm and each night would start two runs
+            former = client.read_deployment_by_name(f"{nightly.flow}/{NIGHTLY}")
+            present = present or former.schedules
+            client.delete_resource_owned_automations(f"prefect.deployment.{former.id}")
+            client.delete_deployment(former.id)
         active = not present or any(schedule.active for schedule in present)
         schedules = []
         if cron is not None:
@@ -111,9 +115,10 @@ def deploy(nightly: Nightly, parameters: Mapping[str, Any], cron: str | None = N
             schedules = [DeploymentScheduleCreate(schedule=schedule, active=active)]
         identity = _deploy(
             nightly.flow,
-            NIGHTLY,
+            nightly.deployment.partition("/")[2],
             nightly.entrypoint,
             nightly.description,
+            tags=[nightly.flow.partition("-")[0], NIGHTLY],
             parameters=dict(parameters),
             schedules=schedules,
             work_pool_name=POOL,

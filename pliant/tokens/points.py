@@ -114,6 +114,11 @@ def numbered(net: Dimensions, sizes: Sequence[int] | None = None) -> dict[int, P
     return dict(enumerate(points, FIRST_POINT))
 
 
+def named(setting: int) -> str:
+    """Return what people call a setting."""
+    return f"point {setting}" if setting >= FIRST_POINT else f"gamma {setting}"
+
+
 def forwards(points: Mapping[int, Point]) -> dict[Point, dict[int, Point]]:
     """Return the points by the forwards that they share, each the longest of its points, which reads both."""
     groups: dict[tuple[Point, Merges], dict[int, Point]] = defaultdict(dict)

@@ -172,7 +172,7 @@ def page() -> list[str]:
 def command(folder, line: str, status: int = 0) -> str:
     """What a command of the page prints, typed in a folder."""
     program, *words = shlex.split(line)
-    module = {"pliant": ["pliant.cli"], "prefect": ["prefect", "--no-prompt"]}[program]
+    module = {"pliant": ["pliant"], "prefect": ["prefect", "--no-prompt"]}[program]
     process = subprocess.run(
         [sys.executable, "-m", *module, *words],
         cwd=folder,
@@ -206,20 +206,20 @@ def test_the_commands_of_the_page_run_and_the_night_trains_what_is_served_and_no
     command(tmp_path, "pliant train tokens --config mine.toml")
     for line in typed:
         if " ID" in line:
-            (shown,) = empty.call("GET", "/deployments/name/tokens/nightly")["schedules"]
+            (shown,) = empty.call("GET", "/deployments/name/tokens/tokens-nightly")["schedules"]
             line = line.replace(" ID", f" {shown['id']}")
         command(tmp_path, line)
 
-    deployment = empty.call("GET", "/deployments/name/tokens/nightly")
+    deployment = empty.call("GET", "/deployments/name/tokens/tokens-nightly")
     (paused,) = deployment["schedules"]
     assert (deployment["work_pool_name"], deployment["parameters"]) == (POOL, {"nightly": True})
     assert deployment["global_concurrency_limit"]["limit"] == 1
     assert deployment["concurrency_options"]["collision_strategy"] == "ENQUEUE"
     assert not paused["active"], "the page's last command"
     assert "Its schedule is paused" in command(tmp_path, f"pliant schedule tokens --cron '{OFTEN}'")
-    (often,) = empty.call("GET", "/deployments/name/tokens/nightly")["schedules"]
+    (often,) = empty.call("GET", "/deployments/name/tokens/tokens-nightly")["schedules"]
     assert (often["schedule"]["cron"], often["active"]) == (OFTEN, False), "who paused it has a reason"
-    command(tmp_path, f"prefect deployment schedule resume tokens/nightly {often['id']}")
+    command(tmp_path, f"prefect deployment schedule resume tokens/tokens-nightly {often['id']}")
     with worker():
         await_run(empty, deployment["id"], BEGUN)
         command(tmp_path, "prefect deployment schedule pause --all")  # one is enough, however long it takes
@@ -250,7 +250,7 @@ def server(tmp_path_factory):
 
 
 def test_alarms_that_a_service_posts_are_one_run_with_the_reason_and_none_is_counted_twice(server: Server):
-    deployment = server.call("GET", "/deployments/name/tokens/nightly")["id"]
+    deployment = server.call("GET", "/deployments/name/tokens/tokens-nightly")["id"]
     prefect = server_of({"PREFECT_API_URL": f"{server.url}/api"})
     assert prefect is not None
     box = EventOutbox(settings.read().home, "tokens", prefect)
@@ -305,7 +305,7 @@ def test_people_hear_of_runs_that_failed_or_never_came_and_of_a_pool_without_a_w
     python("-m", AUTOMATIONS)
     assert automations() == before  # nothing was written again, or what they had counted would be lost
 
-    deployment = server.call("GET", "/deployments/name/bins/nightly")["id"]
+    deployment = server.call("GET", "/deployments/name/bins/bins-nightly")["id"]
     run = server.start(deployment)
     crash = {"state": {"type": "CRASHED", "name": "Crashed", "message": "The machine is gone."}, "force": True}
     for _ in range(2):  # as where the answer to the first was lost: two events of the same run

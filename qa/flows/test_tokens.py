@@ -30,7 +30,7 @@ def test_the_command_with_a_server_of_its_own_ends_with_one_sentence_and_status_
     """Prefect's client used to add a line about events that were still on their way."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
     process = subprocess.run(
-        [sys.executable, "-m", "pliant.cli", "train", "tokens", "--data", "digits:chess"],
+        [sys.executable, "-m", "pliant", "train", "tokens", "--data", "digits:chess"],
         cwd=place,
         env={**kept, "PLIANT_HOME": str(tmp_path / "home")},
         capture_output=True,

@@ -207,7 +207,7 @@ class Picture:
 def picture(given: Stack, key: str, admin: str) -> Picture:
     """Look at everything that is there of a system. Raises `PliantError`."""
     registry, plan = open_registry(given.project, SYSTEM), given.plans[SYSTEM]
-    shown = json.loads(python("-m", "pliant.cli", "status", SYSTEM, "--json"))[0]
+    shown = json.loads(python("-m", "pliant", "status", SYSTEM, "--json"))[0]
     with connect(given.services[SYSTEM], admin) as http:
         outcomes = http.get(plan.status).raise_for_status().json()["outcomes"]
         alarms = http.get("/v1/outcomes/alarms").raise_for_status().json()["alarms"]

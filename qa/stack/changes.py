@@ -100,7 +100,7 @@ def changes(system: str, context: Context) -> Measured:
         settings.prepare(project)
         plan = PLANS[system](project.home)
         given = running.enter_context(night(project, plan.parameters))
-        first = given.await_end(given.start(given.deployment(f"{system}/nightly")), TRAINING)
+        first = given.await_end(given.start(given.deployment(f"{system}/{system}-nightly")), TRAINING)
         if first.state != "COMPLETED":
             raise PliantError(f"the first flow of {system} ended as {first.word}: {first.message}")
         options = {**SERVICE, **plan.service}

@@ -176,9 +176,9 @@ def mlflow_server(home: Path, records: str, state: Path) -> Iterator[str]:
     command = [sys.executable, "-m", "mlflow", "server", "--host", servers.HOST, "--port", str(port), "--workers", "1"]
     command += ["--serve-artifacts", "--artifacts-destination", str(home / "artifacts")]
     # The address is not in the list of processes.
-    environment = {"MLFLOW_BACKEND_STORE_URI": records, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    environment = {**os.environ, "MLFLOW_BACKEND_STORE_URI": records, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
     url = f"http://{servers.HOST}:{port}"
-    with servers.running("MLflow", command, environment, f"{url}/health", state):
+    with servers.running("MLflow", command, environment, f"{url}/health", state / "logs" / "mlflow.log"):
         yield url
 
 
@@ -214,7 +214,7 @@ def prometheus(home: Path, targets: Mapping[str, str], key: str, authority: Path
     rows = [{"targets": [address], "labels": {"system": system}} for system, address in targets.items()]
     (folder / "targets.yaml").write_text(json.dumps(rows))  # which is YAML, too
     command += ["--config.file", str(path), "--storage.tsdb.path", str(folder / "data"), "--web.listen-address", url]
-    with servers.running("Prometheus", command, {}, f"http://{url}/-/ready", home):
+    with servers.running("Prometheus", command, os.environ, f"http://{url}/-/ready", home / "logs" / "prometheus.log"):
         yield Prometheus(f"http://{url}")
 
 

@@ -70,7 +70,7 @@ class Stack:
     def schedule(self, system: str, wait: float = SOON) -> float:
         """Give a system's nightly deployment a schedule that begins after so many seconds; return that moment, in seconds
         since 1970."""
-        identity, begin = self.prefect.deployment(f"{system}/nightly"), time.time() + wait
+        identity, begin = self.prefect.deployment(f"{system}/{system}-nightly"), time.time() + wait
         schedule = {
             "interval": 3600.0,
             "anchor_date": datetime.fromtimestamp(begin, UTC).isoformat(),

@@ -72,7 +72,7 @@ def mlflow(tmp_path_factory) -> Iterator[str]:
 def command(words: str, home: Path, **variables: str) -> str:
     """What a command says on standard error that fails with one sentence."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PLIANT_HOME": str(home / "home"), **variables}
-    line = [sys.executable, "-m", "pliant.cli", *words.split()]
+    line = [sys.executable, "-m", "pliant", *words.split()]
     done = subprocess.run(line, cwd=home, env=environment, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
     assert not any(secret in done.stdout + done.stderr for secret in (SECRET, WRONG, OTHER))

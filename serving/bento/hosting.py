@@ -43,6 +43,7 @@ from pliant.serving.http.access.access import (
 )
 from pliant.serving.http.app import RequestIdMiddleware, UnknownPathMiddleware, asks_for_prediction
 from pliant.serving.http.door.door import Door, install
+from pliant.serving.http.pages import front
 from pliant.serving.monitoring import logs
 from pliant.serving.tracing.middleware import TracingMiddleware, wants_traces
 
@@ -118,7 +119,8 @@ def hosted(
 ) -> Any:
     """Return the service of a system as `bentoml serve MODULE:SystemService` finds it; `text` says what it does.
 
-    `app` is mounted at `path`, and `root`, which comes last, at the root. `seconds`: until BentoML gives up a request.
+    `app` is mounted at `path`, `root` at the root, and last there what every service has.
+    `seconds`: until BentoML gives up a request.
     """
     members = {"SYSTEM": system, "APP": app, "__doc__": text, "__module__": module}
     inner = type(f"{system.capitalize()}Service", (HostedService,), members)
@@ -126,6 +128,7 @@ def hosted(
     service = bentoml.asgi_app(app, path=path)(service)
     if root is not None:
         service = bentoml.asgi_app(root, path="/")(service)
+    service = bentoml.asgi_app(front(system, app, path, root), path="/")(service)
     return with_access(app)(service)
 
 

@@ -249,7 +249,7 @@ class BinsEndpoint(Endpoint[BinsSettings, Catalog, Handler]):
             if isinstance(result, Rejected):
                 self.metrics.dropped(request.task, result.reason)
                 continue
-            known = observation(request.task, handler, len(text.ids), result)
+            known = observation(request.task, handler, len(text.ids), result, limit)
             if rejected or request.unpooled:  # drift detection counts nothing of a request that gets no answer
                 known = replace(known, readings=())
             observed.append(self._observer.observe(known))
@@ -414,8 +414,8 @@ def _stream(served: ServedStream) -> dict[str, Any]:
     }
 
 
-def observation(task: str, handler: Handler, length: int, result: Completed) -> Observation:
-    """Return what is known of a text of `length` tokens."""
+def observation(task: str, handler: Handler, length: int, result: Completed, limit: float) -> Observation:
+    """Return what is known of a text of `length` tokens, which had `limit` seconds."""
     served, number = handler.served, result.setting - handler.first  # of the shape among the stream's own
     classes, seconds = served.encoder.artifact.classes, served.bins.seconds
     readings = [Reading(f"tokens of {task}", length, LENGTHS)]
@@ -432,7 +432,7 @@ def observation(task: str, handler: Handler, length: int, result: Completed) -> 
         version=served.version,
         outcome=result.outcome,
         origin={"stream_version": served.version, "bin": handler.shapes[result.setting]},
-        measured={"queue_seconds": result.queue_seconds},
+        measured={"queue_seconds": result.queue_seconds, "request_seconds": limit + result.late_by},
         label=label,
         confidence=confidence,
         readings=readings,

@@ -240,8 +240,10 @@ def answer(id: str, progress: TextInProgress, completed: Completed) -> dict[str,
     }
 
 
-def observation(progress: TextInProgress, content: dict[str, Any], completed: Completed, kind: Answered) -> Observation:
-    """Return what is known of the answer `content` to a text. `kind`: see `kind_of`."""
+def observation(
+    progress: TextInProgress, content: dict[str, Any], completed: Completed, kind: Answered, request: TextRequest
+) -> Observation:
+    """Return what is known of the answer `content` to a text of a request. `kind`: see `kind_of`."""
     served, cascade, task = (
         progress.handler.served,
         progress.handler.served.cascade,
@@ -263,7 +265,8 @@ def observation(progress: TextInProgress, content: dict[str, Any], completed: Co
         version=served.version,
         outcome=completed.outcome,
         origin={"task_version": served.version, **{name: content[name] for name in ("candidate", "level", "reason")}},
-        measured={"queue_seconds": completed.queue_seconds},
+        measured={"queue_seconds": completed.queue_seconds, "request_seconds": request.deadline + completed.late_by},
+        utility=request.utility,
         label=content["label"],
         confidence=content["confidence"],
         late=not completed.on_time,
@@ -426,7 +429,7 @@ class CascadeEndpoint(LabelledEndpoint[CascadeSettings, Catalog, Handler]):
                 result = Rejected("failed")
         if isinstance(result, Rejected):
             if early is None:
-                self.metrics.dropped(request.task, result.reason)
+                self.metrics.dropped(request.task, result.reason, request.utility)
                 raise api_error_of_drop(result, request.deadline)
             if not progress.levels_done:
                 progress, number = early, handler.served.cascade.candidates.index(early.candidate)
@@ -435,7 +438,7 @@ class CascadeEndpoint(LabelledEndpoint[CascadeSettings, Catalog, Handler]):
         served, cut_short, tenant = handler.served, bool(result.reason), request.client.tenant
         key = (request.task, served.version, served.digest, number, progress.levels_done, cut_short, tenant)
         kind = self._observer.kind(key, partial(kind_of, progress, cut_short, tenant))
-        observed = observation(progress, content, result, kind)
+        observed = observation(progress, content, result, kind, request)
         self._observer.observe(observed, partial(kept, progress))
         self.audit.answered(progress, result, request.utility)
         return content, observed

@@ -7,8 +7,6 @@ everybody may open it (serving/http/access/access.py): a browser sends no key of
 from __future__ import annotations
 
 import asyncio
-import hashlib
-from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,7 +14,7 @@ from typing import Any, TypeVar
 from fastapi import FastAPI
 from pydantic import BaseModel, Field
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import Response
 
 from pliant import labelling
 from pliant.errors import InputError
@@ -25,6 +23,7 @@ from pliant.serving.http.access.access import check_admin
 from pliant.serving.http.api_errors import ApiError
 from pliant.serving.http.app import endpoint_of, errors, json_response, path_parameters, unknown_task
 from pliant.serving.http.bodies import Closed, parse, read_body, schema_of
+from pliant.serving.http.pages import page
 from pliant.serving.loop.outcomes import MAX_LABELS
 
 T = TypeVar("T")
@@ -80,13 +79,7 @@ def add_questions(app: FastAPI) -> None:
             "requestBody": {"required": True, "content": {"application/json": content}},
         },
     )
-    page = Path(__file__).with_name("label.html").read_text("utf-8")
-    headers = {"content-security-policy": _policy(page), "x-content-type-options": "nosniff"}
-
-    async def label_page(_request: Request) -> Response:
-        return HTMLResponse(page, headers=headers)
-
-    app.add_api_route("/label", label_page, methods=["GET"], include_in_schema=False)
+    app.add_api_route("/label", page(Path(__file__).with_name("label.html")), methods=["GET"], include_in_schema=False)
 
 
 async def _questions(request: Request) -> Response:
@@ -139,13 +132,3 @@ def _kept(folder: Path, task: str, labels: list[tuple[str, str | None, str]], by
         raise unknown_task(task, "task", tasks or ["those whose labels are wanted, and now there is none"])
     taken = labelling.take(folder, task, labels, by, lambda at: f"labels[{at}]: ")
     return taken, len(labelling.unanswered(folder, task).texts)
-
-
-def _policy(page: str) -> str:
-    """Return the policy by which a browser runs the script of a page, and nothing that a text could smuggle in."""
-    script = page.partition("<script>")[2].partition("</script>")[0]
-    digest = b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return (
-        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; connect-src 'self'; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    )

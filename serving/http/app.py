@@ -255,7 +255,7 @@ def add_refresh(app: FastAPI, schema: type[BaseModel] = Refresh) -> Handler:
 
 def add_status(app: FastAPI, schema: type[BaseModel], summary: str = "Status of the service") -> None:
     """Add GET /status, documented with the `schema` of its answer."""
-    app.add_api_route("/status", _status, methods=["GET"], summary=summary, responses={200: {"model": schema}})
+    app.add_api_route("/status", status, methods=["GET"], summary=summary, responses={200: {"model": schema}})
 
 
 def asks_for_prediction(path: str) -> bool:
@@ -325,9 +325,10 @@ async def _refresh(request: Request) -> Response:
     return json_response(await endpoint_of(request).refresh())
 
 
-async def _status(request: Request) -> Response:
-    status = endpoint_of(request).status()
-    return json_response(await status if isawaitable(status) else status)
+async def status(request: Request) -> Response:
+    """Answer with the status of the service."""
+    content = endpoint_of(request).status()
+    return json_response(await content if isawaitable(content) else content)
 
 
 def docs_page(files: str) -> Handler:

@@ -105,7 +105,7 @@ class Endpoint(Generic[S, C, H, D, M]):
         handler, driver = self.handler(task), self._generations.chosen.driver
         result = await driver.submit(task, deadline - (self.now - arrived), utility, payload, client=client)
         if isinstance(result, Rejected):
-            self.metrics.dropped(task, result.reason)
+            self.metrics.dropped(task, result.reason, utility)
             raise api_error_of_drop(result, deadline)
         return handler, result
 

@@ -312,7 +312,9 @@ class ServedSystem(ABC, Generic[S, C, H, E, D]):
                 )
             )
             yield refresher.trials.run(settings.refresh_seconds)
-        yield watched.state.follow(lambda: generations.present.driver.ready, lambda: outbox.waiting)
+        yield watched.state.follow(
+            lambda: generations.present.driver.ready, lambda: generations.present.driver.devices, lambda: outbox.waiting
+        )
         refresher.drift.counting = bool(settings.watch_seconds)
         if settings.watch_seconds:
             file = StateFile(settings.home / "watch" / f"{settings.system}.json")

@@ -132,6 +132,7 @@ class Observation:
     outcome: str  # label of pliant_outcomes
     origin: Mapping[str, object]  # labels of pliant_answers beside the task: versions, and the operating point
     measured: Mapping[str, float]  # values of histograms, by their names without pliant_
+    utility: float = 1.0  # of the request, if it is answered in time
     label: Any = None
     confidence: float | None = None
     late: bool | None = None  # None: it had no deadline, or its latency decides

@@ -18,6 +18,7 @@ Kind = Literal["counter", "gauge", "histogram"]
 Across = Literal["sum", "max", "avg"]
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+LONG = (*SECONDS, 20.0, 50.0, 100.0)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
@@ -119,6 +120,7 @@ STATE = (
         "event",
         event="an event",
     ),
+    gauge("devices", DEVICES, "devices", "that are up"),
     gauge(
         "events_waiting",
         CHANGE,
@@ -215,6 +217,10 @@ DRIFT = (
         processes="livemax",
     ),
 )
+WORTH = (
+    counter("utility_offered", REQUESTS, "utility", "of the requests that were answered or dropped"),
+    counter("utility_earned", REQUESTS, "utility", "of those answered in time, right or wrong"),
+)
 COMMON = (*SERVICE, *STATE, *CERTIFICATE, *ACCESS, *TENANT_USE, *DRIFT)
 """What the service of every system has."""
 
@@ -238,8 +244,13 @@ def driven(setting: str, origins: Sequence[str]) -> tuple[Metric, ...]:
             *("task", *origins),
             by=("task", *origins[:1]),
         ),
+        *WORTH,
         counter("cancelled", REQUESTS, "requests", "whose client left before the answer"),
         gauge("waiting", REQUESTS, "requests", "that no device has in hand"),
+        histogram(
+            *("request_seconds", REQUESTS, "seconds", "from the socket to the answer's being written, as forecast"),
+            buckets=LONG,
+        ),
         histogram("queue_seconds", REQUESTS, "seconds", "from arrival to launch, per answered request"),
         histogram("run_seconds", DEVICES, "seconds", "on the device, per launch"),
         histogram("batch_size", DEVICES, "requests", "per launch", buckets=SIZES),

@@ -289,7 +289,7 @@ def create_app(swagger: Path) -> FastAPI:
 
 def create_root(app: FastAPI) -> FastAPI:
     """Return the app to be mounted at the root, which serves beside `app`."""
-    root = FastAPI(title=app.title, version=app.version, docs_url=None, redoc_url=None)
+    root = FastAPI(title=app.title, version=app.version, docs_url=None, redoc_url=None, openapi_url=None)
     root.state = app.state
     for path, handle in ROOT_ROUTES.items():
         root.add_api_route(path, guarded(handle, endpoint_of), name=path, **options_of(path))

@@ -68,6 +68,11 @@ class EnginePool:
         return all(handler.engine.ready for handler in self.handlers)
 
     @property
+    def devices(self) -> int:
+        """Return how many engines run."""
+        return sum(engine.ready for handler in self.handlers for engine in handler.engine.engines)
+
+    @property
     def alive(self) -> bool:
         """Whether all models have an engine that can be started."""
         return all(handler.engine.alive for handler in self.handlers)
@@ -184,13 +189,13 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
         count, client = len(request.prompts) * request.best_of, request.client
         surplus = handler.engine.surplus(count, self.settings.max_waiting, client.tenant, client.weight)
         if surplus is None:
-            self._count_drop(handler, client.tenant, "full")
+            self._count_drop(handler, client.tenant, "full", request.utility)
             raise api_error_of_drop(Rejected("full", handler.engine.wait), request.deadline or FOREVER)
         return surplus
 
     def _cannot_keep(self, handler: Handler, prompt: Prompt, seconds: float) -> ApiError:
         """Return the error for a request that is refused, with its targets and when there may be room for it."""
-        self._count_drop(handler, prompt.tenant, "refused")
+        self._count_drop(handler, prompt.tenant, "refused", prompt.utility)
         targets = {
             "first token within": prompt.ttft,
             "each further one within": prompt.tpot,
@@ -200,11 +205,11 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
         message = f"the targets ({named}) cannot be kept now: by the forecast they would be missed by {seconds:.2g} s"
         return ApiError(503, "late", message, "deadline", retry_after=seconds)
 
-    def _count_drop(self, handler: Handler, tenant: str, reason: str) -> None:
+    def _count_drop(self, handler: Handler, tenant: str, reason: str, utility: float) -> None:
         """Count a request that is refused, unless it is a copy."""
         note_decided()
         if not is_copy():
-            self.metrics.dropped(handler.served.packing.name, tenant, reason)
+            self.metrics.dropped(handler.served.packing.name, tenant, reason, utility)
 
     def _choice(
         self,

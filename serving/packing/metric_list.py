@@ -8,10 +8,12 @@ from pliant.serving.monitoring.metric_list import (
     COMMON,
     DEVICES,
     DRIFT,
+    LONG,
     RATIO,
     REQUESTS,
     STATE,
     TENANT_USE,
+    WORTH,
     counter,
     gauge,
     histogram,
@@ -26,6 +28,9 @@ NOT_DRAWN = ("pliant_estimated_accuracy", "pliant_lowered_sequences")
 """Not on the dashboard: packing has no classifiers, and the other has a value only once memory was lacking."""
 
 MEASURED = (
+    histogram(
+        *("request_seconds", REQUESTS, "seconds", "from the socket to the last token, per answer", "task"), buckets=LONG
+    ),
     histogram("queue_seconds", REQUESTS, "seconds", "to the first iteration, per answer", "task"),
     histogram("ttft_seconds", REQUESTS, "seconds", "to the first token, per answer", "task"),
     histogram(
@@ -55,6 +60,7 @@ ENGINE = (
     gauge("pages_used", MEMORY, "pages", "of these in use", "task"),
     gauge("host_pages_used", MEMORY, "pages", "in the host's memory", "task"),
     gauge("engine_iterations", MEMORY, "iterations", "since the engine's start", "task", grows=True),
+    gauge("engine_busy_seconds", DEVICES, "seconds", "in iterations since the engine's start", "task", grows=True),
     gauge("engine_tokens", MEMORY, "tokens", "generated since the engine's start", "task", grows=True),
     gauge("engine_preemptions", MEMORY, "preemptions", "since the engine's start", "task", grows=True),
     gauge("engine_recomputed", MEMORY, "tokens", "computed again, since the engine's start", "task", grows=True),
@@ -77,6 +83,7 @@ METRICS = (
         "by how they ended: `stop`, `length`, `cancelled`, `failed`, `dropped_late`, `dropped_full`",
         *("task", "outcome"),
     ),
+    *WORTH,
     counter("answers", REQUESTS, "outputs", "by generator version", "task", "generator_version"),
     counter(
         "targets",

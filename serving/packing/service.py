@@ -5,7 +5,7 @@ from __future__ import annotations
 from pliant.serving.bento.hosting import host_app, hosted
 from pliant.serving.packing.api import create_app, create_root
 
-TEXT = "Generates texts with language models, packed into memory by their predicted lengths. See /v1/docs."
+TEXT = "Generates texts with language models, packed into memory by their predicted lengths. See /docs."
 
 app = host_app(create_app)
 # A long output after a long wait may take minutes.

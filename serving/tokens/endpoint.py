@@ -76,7 +76,7 @@ class TokensEndpoint(LabelledEndpoint[TokensSettings, Catalog, TaskInfo]):
         try:
             pixels = await self._decoders.decode(request.image, size, request.deadline - (self.now - arrived))
         except TimeoutError:
-            self.metrics.dropped(request.task, "late")
+            self.metrics.dropped(request.task, "late", request.utility)
             raise api_error_of_drop(Rejected("late"), request.deadline) from None
         generation, payload = self._generations.chosen, (request.task, pixels)  # decoding may have taken a while
         deadline, client, utility = request.deadline, request.client, request.utility
@@ -101,7 +101,11 @@ class TokensEndpoint(LabelledEndpoint[TokensSettings, Catalog, TaskInfo]):
             version=origin.versions["task"],
             outcome=completed.outcome,
             origin={f"{kind}_version": version for kind, version in versions.items()},
-            measured={"queue_seconds": completed.queue_seconds},
+            measured={
+                "queue_seconds": completed.queue_seconds,
+                "request_seconds": request.deadline + completed.late_by,
+            },
+            utility=request.utility,
             label=origin.classes[best],
             confidence=shares[best],
             late=not completed.on_time,

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from pliant import systems
 from pliant.cli.bins import simulate as bins_simulation
 from pliant.cli.main import Command, command_line
 from pliant.cli.options import service_settings
@@ -71,6 +72,8 @@ def refused(command: str, option: str, choice: str) -> str | None:
                 packing_simulation.compared(packing(), CONTEXT, "poisson:20:0.2", choice, 0)
             case "profile", "packing", "engine":
                 service_settings(settings.read({}), settings_of("packing"), engine=choice)
+            case "journal", _, "system":
+                assert choice in systems.names()  # which of them fits the entries: test_journal.py
             case "keys", "add", "role":
                 new_key("somebody", (choice,), "", Keys())
             case _:

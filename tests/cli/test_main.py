@@ -35,7 +35,7 @@ def test_a_device_that_is_not_there_is_refused(command, device, published, capsy
 
 def test_the_installed_command_ends_with_the_status_and_without_a_traceback(tmp_path):
     result = subprocess.run(
-        [sys.executable, "-m", "pliant.cli", "simulate", "tokens", "--workers", "0"],
+        [sys.executable, "-m", "pliant", "simulate", "tokens", "--workers", "0"],
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -37,7 +37,7 @@ def sentence(words: str, home: Path, registry: str) -> str:
     """What a command says that is refused."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PLIANT_", "PREFECT_"))}
     places = {"PLIANT_HOME": str(home), "MLFLOW_TRACKING_URI": registry, "PYTHONPATH": str(ROOT)}
-    command = [*UNPRIVILEGED, sys.executable, "-m", "pliant.cli", *words.split()]
+    command = [*UNPRIVILEGED, sys.executable, "-m", "pliant", *words.split()]
     environment = {**inherited, **places}
     done = subprocess.run(command, cwd=home.parent, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 2, done.stdout + done.stderr

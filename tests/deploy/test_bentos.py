@@ -91,9 +91,12 @@ def test_bentoml_reads_the_file_and_finds_all_that_it_names(system):
     assert {env.name: env.value for env in config.envs} == IMAGE
 
 
-def test_a_bento_holds_code_its_page_and_nothing_else():
+def test_a_bento_holds_code_its_pages_and_nothing_else():
     assert all(path.startswith("pliant/") and path.endswith((".py", ".html")) for path in included())
-    assert [path for path in included() if path.endswith(".html")] == ["pliant/serving/cascade/label.html"]
+    assert sorted(path for path in included() if path.endswith(".html")) == [
+        "pliant/serving/cascade/label.html",
+        "pliant/serving/http/try.html",
+    ]
     assert not [path for path in included() if "__pycache__" in path]
 
 

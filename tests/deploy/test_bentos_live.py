@@ -69,7 +69,7 @@ def environment(tmp_path_factory) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def tag(environment) -> str:
     """The tag of a bento of bins that is built in the checkout as its users do."""
-    command = [sys.executable, "-m", "pliant.cli", "bento", "bins"]
+    command = [sys.executable, "-m", "pliant", "bento", "bins"]
     home = {**os.environ, "BENTOML_HOME": environment["BENTOML_HOME"]}
     process = subprocess.run(command, cwd=ROOT, env=home, capture_output=True, text=True, check=False)
     assert process.returncode == 0, process.stderr
@@ -115,7 +115,7 @@ def test_a_bento_serves_the_champion_from_an_empty_folder_by_its_own_code_behind
         process = subprocess.Popen(
             command, cwd=folder, env={**environment, **variables}, stdout=output, stderr=output, start_new_session=True
         )
-    service = Service(process, f"https://127.0.0.1:{port}", log, tls_cert=certificate)
+    service = Service(process, f"https://127.0.0.1:{port}", log)
     try:
         service.wait_until_ready(PATIENCE)
         trusting = ssl.create_default_context(cafile=certificate)

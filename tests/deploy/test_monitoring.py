@@ -5,6 +5,7 @@ With promtool, which Debian's package `prometheus` has, the rules are also run o
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -14,7 +15,7 @@ import pytest
 import yaml
 from prometheus_client import generate_latest
 
-from deploy.dashboards import DASHBOARDS, PAGE, DashboardQuery, dashboards, page, queries
+from deploy.dashboards import DASHBOARDS, PAGE, DashboardQuery, dashboards, page, queries, rows
 from pliant import systems
 from pliant.serving.monitoring.metric_list import all_metrics, drawn_of, metrics_of, samples_of
 from tests.fixtures.places import ROOT
@@ -54,9 +55,10 @@ def test_page_and_dashboards_are_those_that_the_list_gives_and_small():
 @pytest.mark.parametrize("system", systems.names())
 def test_the_page_and_the_dashboard_of_a_system_show_all_its_metrics_and_no_others(system):
     shown = set().union(*(named(query.expr) for query in queries() if query.dashboard == system))
+    closed = set().union(*(named(expr) for row in rows(system).values() for panel in row for expr in panel.queries))
     metrics, drawn = metrics_of(system), drawn_of(system)
     assert {each.name for each in metrics} - {each.name for each in drawn} == HIDDEN.get(system, set())
-    assert shown == {samples_of(metric)[0] for metric in drawn}
+    assert closed == {samples_of(metric)[0] for metric in drawn} and shown <= SAMPLES
     assert all(f"| `{metric.name}` |" in page() for metric in metrics)
 
 
@@ -70,8 +72,28 @@ def test_what_may_never_happen_is_zero_without_a_sample_and_what_needs_more_says
     grown = 'sum by (task) (rate(pliant_engine_tokens{system="packing",instance=~".*"}[5m]))'
     assert by_panel["packing", "engine tokens per second"].expr == grown
     whole = 'sum by (system) (rate(pliant_outcomes_total{instance=~".*"}[5m]))'
-    late = 'sum by (system) (rate(pliant_outcomes_total{instance=~".*",outcome="late"}[5m]))'
-    assert by_panel["overview", "share late"].expr == f"({late} or 0 * {whole}) / {whole}"
+    late = 'sum by (system) (rate(pliant_outcomes_total{instance=~".*",outcome=~"late"}[5m]))'
+    assert by_panel["overview", "Late"].expr == f"({late} or 0 * {whole}) / {whole}"
+
+
+def test_each_dashboard_asks_whether_it_is_well_marks_events_leads_on_and_keeps_the_rest_closed():
+    for name, content in dashboards().items():
+        board = json.loads(content)
+        first, *shown = board["panels"]
+        assert first["title"] == "Is it well?" and [panel["type"] for panel in shown[:7]] == ["stat"] * 6 + ["row"]
+        assert all(len(panel["fieldConfig"]["defaults"]["thresholds"]["steps"]) > 1 for panel in shown[:6])
+        heats = [panel["title"] for panel in shown if panel["type"] == "heatmap"]
+        assert (name == "overview.json") == (heats == []) and all("seconds" in title for title in heats)
+        closed = [panel for panel in shown if panel["type"] == "row" and panel["collapsed"]]
+        assert (name == "overview.json") == (closed == []) and all(row["panels"] for row in closed)
+        (marks,) = board["annotations"]["list"]
+        assert named(marks["expr"]) == {"pliant_events_total"} and marks["titleFormat"] == "{{event}}"
+        boxes = {each["name"]: each["query"] for each in board["templating"]["list"] if each["type"] == "textbox"}
+        assert [link["url"] for link in board["links"] if link["type"] == "link"] == [f"${{{box}}}" for box in boxes]
+        every = [*board["panels"], *(panel for row in closed for panel in row["panels"])]
+        assert len({panel["id"] for panel in every}) == len(every)
+        places = [(p["gridPos"]["x"], p["gridPos"]["y"]) for p in board["panels"]]
+        assert len(set(places)) == len(places)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=[rule["alert"] for rule in RULES])

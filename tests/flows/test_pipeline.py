@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from prefect import flow
 
+from pliant.errors import InputError, UnreachableError
 from pliant.flows import pipeline, settings
 from pliant.flows.gate import Judged, judged
 from pliant.flows.pipeline import Pipeline, tasks
+from pliant.flows.record import Recorder
 from pliant.flows.stage import Stage, StageResult
 from pliant.progress import silent
 from pliant.registry import codec
 from pliant.registry.mlflow_store import MlflowRegistry
 from pliant.registry.store import FolderStore
 from pliant.tokens.artifact import Backbone
-from tests.fixtures.mlflow_client import RELEASES, Package, publishing
+from tests.fixtures.light_mlflow import lay_database
+from tests.fixtures.mlflow_client import RELEASES, Package, Run, publishing
 from tests.fixtures.runs import place_in
 from tests.fixtures.tokens.samples import tiny_backbone
 
@@ -128,6 +132,11 @@ class Result:
     name: str
 
 
+class Figures:
+    def deciding(self):
+        return {"a request takes": "1 ms"}
+
+
 class Listed(Pipeline[Config, Result, Result, None]):
     """A flow whose results are registered as a part and a whole."""
 
@@ -157,12 +166,14 @@ def test_of_several_those_are_released_together_that_the_gate_let_pass(refused, 
         MlflowRegistry("sqlite:///registry.db", "pliant-bins", Path("artifacts")),
     )
     monkeypatch.setattr(pipeline, "open_registry", lambda *_: registry)
-    items = [Result("one"), Result("two")]
+    items, run = [Result("one"), Result("two")], Run(client)
     verdicts = {
-        item.name: Judged(item.name not in refused, "bad" if item.name in refused else "good", ()) for item in items
+        item.name: Judged(item.name not in refused, "bad" if item.name in refused else "good", Figures())
+        for item in items
     }
     names = [f"pliant-bins-{kind}-{item.name}" for item in items for kind in ("part", "whole")]
-    release = Listed(Config(), None).released(items, verdicts, {names[1]: '{"seed": 1}'}, silent)
+    release = Listed(Config(), None).released(items, verdicts, {names[1]: '{"seed": 1}'}, run, silent)
+    assert "| one: a request takes | 1 ms |  |" in run.logged["about"]
     passed = [name for name in names if name.rpartition("-")[2] not in refused]
     moved = [write[1] for write in client.writes if write[0] == "champion"]
     assert moved == ([RELEASES, *passed] if passed else []), "all by one write, and each part before its whole"
@@ -172,6 +183,57 @@ def test_of_several_those_are_released_together_that_the_gate_let_pass(refused, 
     if passed:
         kept = {} if "one" in refused else {names[1]: '{"seed": 1}'}
         assert registry.release("bins").configurations == kept
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "about"),
+    [
+        (InputError("data", "gone", "a file"), "FAILED", "Failed: data is gone, but must be a file"),
+        (ValueError("postgres://me:secret@host"), "FAILED", "Failed: ValueError: postgres://***@host"),
+        (KeyboardInterrupt(), "KILLED", "Interrupted."),
+        (None, "FINISHED", None),
+    ],
+)
+@pytest.mark.parametrize("away", [False, True])
+def test_a_flows_run_is_open_from_its_start_and_ends_with_its_state_and_reason(
+    error, status, about, away, tmp_path, monkeypatch
+):
+    """Where the registry is away when the flow begins, the run is opened once it answers."""
+    registry = MlflowRegistry(lay_database(tmp_path / "mlflow.db"), "pliant-listed", tmp_path / "artifacts")
+    monkeypatch.setattr(pipeline, "open_registry", lambda *_: registry)
+    recorder, client = Recorder(), registry.connect()
+    if away:
+        (tmp_path / "mlflow.db").rename(tmp_path / "away")
+        monkeypatch.setattr(MlflowRegistry, "start", unless_away(tmp_path / "mlflow.db", MlflowRegistry.start))
+    with (
+        pytest.raises(type(error)) if error else nullcontext(),
+        Listed(Config(), None, recorder=recorder).logged() as opened,
+    ):
+        if away:
+            (tmp_path / "away").rename(tmp_path / "mlflow.db")
+        recorder.results.append(
+            StageResult(Backbone, None, "listed/stage/key", "", curves={"loss": [(0, 2.0), (5, 1.0)]})
+        )
+        opened()
+        (run,) = client.search_runs([client.get_experiment_by_name("pliant-listed").experiment_id])
+        assert (run.info.status, run.data.params["gate"]) == ("RUNNING", "settings of the gate")
+        if error:
+            raise error
+    run = client.get_run(run.info.run_id)
+    assert (run.info.status, run.data.tags.get("mlflow.note.content")) == (status, about)
+    if error:
+        curve = client.get_metric_history(run.info.run_id, "listed/stage/loss")
+        assert [(each.step, each.value) for each in curve] == [(0, 2.0), (5, 1.0)]
+        assert run.data.metrics["seconds"] > 0
+
+
+def unless_away(file, start):
+    def started(registry, *args):
+        if not file.exists():
+            raise UnreachableError("no MLflow server answers")
+        return start(registry, *args)
+
+    return started
 
 
 @pytest.mark.parametrize("allowed", [False, True])

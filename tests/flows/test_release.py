@@ -24,13 +24,14 @@ def client(monkeypatch):
 
 def released(promoted: bool, digests: dict[str, str], why: str = "") -> Release:
     gate = {"passed": promoted, "reason": why} if why else {"passed": promoted}
-    with publication(REGISTRY, "things", {"a": {"b": 1}}, gate) as published:
+    with REGISTRY.run("things") as run:
+        published = publication(REGISTRY, run, gate)
         for name, digest in digests.items():
             published.register(name, digest, lambda name=name, digest=digest: Package(name, digest))
         before = published.kept_out(published.versions) if promoted else ""
         if promoted and not before:
             published.promote(published.versions)
-    assert published.run.logged == {"a.b": 1, "gate": gate}
+    assert published.run.logged == {"gate": gate}
     return published.release(promoted and not before, before or "because", before)
 
 
@@ -133,7 +134,8 @@ def test_a_profile_measured_here_is_the_champion_at_once(client):
 
 
 def test_a_release_keeps_the_configurations_of_the_tasks_that_it_takes_up_alone(client):
-    with publication(REGISTRY, "things", {}, {}, {A: '{"a": 1}', "pliant-bins-other": '{"a": 2}'}) as published:
+    with REGISTRY.run("things") as run:
+        published = publication(REGISTRY, run, {}, {A: '{"a": 1}', "pliant-bins-other": '{"a": 2}'})
         for name in (A, "pliant-bins-other", B):
             published.register(name, name, lambda name=name: Package(name, name))
         published.promote([B, A])

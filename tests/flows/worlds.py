@@ -68,9 +68,9 @@ FLOWS: Mapping[str, Flow] = {
             ),
         ),
         logged=(
-            ("gate.json", "training.json", "trade_off.png"),
+            ("gate.json", "training.json", "tokens-trade-off.json", "tokens-trade-off.html"),
             ("task.head_steps", "5"),
-            ("test_accuracy.digit.gamma_-5", "images_per_second.gamma_-5", "training_seconds.task-digit"),
+            ("test_accuracy.digit", "images_per_second", "training_seconds.task-digit"),
         ),
         wrong=(
             ({"data": ["parquet:absent.parquet"]}, "data is absent.parquet (No such file or directory), "),
@@ -89,7 +89,7 @@ FLOWS: Mapping[str, Flow] = {
         logged=(
             ("gate.json", "plan-things.json", "encoder-things.json", "staircase-things.png", "curves-things.png"),
             ("embedded.scratch.width", "16"),
-            ("test_accuracy.things", "seconds.padded_to_bins.things", "held_out_loss.things"),
+            ("test_accuracy.things", "seconds.padded_to_bins.things", "bins/encoder-things/epoch/held_out_loss"),
         ),
         wrong=(
             ABSENT,
@@ -114,7 +114,11 @@ FLOWS: Mapping[str, Flow] = {
         logged=(
             ("gate.json", "training-things.json", "candidates-things.png", "reliability-things-bag.png"),
             ("levels.0.scratch.width", "16"),
-            ("test_accuracy.default.things", "held_out_loss.things.small", "parameters.things.large"),
+            (
+                "test_accuracy.default.things",
+                "cascade/model-things-small/epoch/held_out_loss",
+                "parameters.things.large",
+            ),
         ),
         wrong=(
             ABSENT,

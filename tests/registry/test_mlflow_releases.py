@@ -154,7 +154,8 @@ FILES = "get_model_version_download_uri"
     ],
 )
 def test_whatever_the_registry_cannot_do_is_named(registry, client, monkeypatch, method, act, sentence):
-    client.experiment = SimpleNamespace(experiment_id="4", artifact_location="s3://models", creation_time=123)
+    experiment = {"experiment_id": "4", "artifact_location": "s3://models", "creation_time": 123}
+    client.experiment = SimpleNamespace(**experiment, tags={"mlflow.experimentKind": "of somebody"})
     monkeypatch.setattr(Client, method, ill, raising=False)
     with pytest.raises(UnreachableError, match=f"^{sentence}.* at sqlite:///registry.db: ill$"):
         act(registry)

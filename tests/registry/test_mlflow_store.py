@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import time
 from dataclasses import replace
@@ -20,6 +21,7 @@ from requests import Response
 from requests.exceptions import HTTPError
 
 from pliant.errors import RefusedError, RegistryError, UnreachableError
+from pliant.flows.chart import page
 from pliant.registry.mlflow_client import PASSWORD, PROBE_SECONDS, TOKEN, USER, registry_errors
 from pliant.registry.mlflow_store import MlflowRegistry, Run
 from tests.fixtures.light_mlflow import lay_database
@@ -33,11 +35,24 @@ def test_a_run_keeps_what_was_logged(registry, tmp_path):
         run.document("report", {"a": 1})
         run.figure("curve", _curve())
         run.dataset("digits", "f" * 64, "scikit-learn")
+        for _ in range(2):  # a publication that is tried once more
+            run.table("latencies", [{"batch": 1, "ms": 2.5}, {"batch": 4, "who": "x"}])
+        run.page("chart", page("Seconds < minutes", [{"batch": 1, "ms": 2.5}, {"batch": 4}], "batch", ["ms"]))
+        run.describe("It went well.", "renamed")
     client = MlflowClient(registry.tracking_uri, registry.tracking_uri)
     kept = client.get_run(run.id)
     assert kept.info.status == "FINISHED" and kept.data.tags["why"] == "test"
     assert kept.data.params == {"depth": "2", "name": "x"} and kept.data.metrics == {"accuracy.m5": 0.5}
-    assert {item.path for item in client.list_artifacts(run.id)} == {"report.json", "curve.png"}
+    assert {item.path for item in client.list_artifacts(run.id)} == {
+        *("report.json", "curve.png", "latencies.json", "chart.html")
+    }
+    table = json.loads(Path(client.download_artifacts(run.id, "latencies.json")).read_text())
+    assert table == {"columns": ["batch", "ms", "who"], "data": [[1, 2.5, None], [4, None, "x"]]}
+    assert json.loads(kept.data.tags["mlflow.loggedArtifacts"]) == [{"path": "latencies.json", "type": "table"}]
+    shown = Path(client.download_artifacts(run.id, "chart.html")).read_text()
+    assert '"rows": [{"batch": 1, "ms": 2.5}]' in shown and "<h1>Seconds &lt; minutes</h1>" in shown
+    assert (kept.info.run_name, kept.data.tags["mlflow.note.content"]) == ("renamed", "It went well.")
+    assert client.get_experiment(run.experiment_id).tags["mlflow.experimentKind"] == "custom_model_development"
     assert kept.inputs.dataset_inputs[0].dataset.name == "digits"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 from contextlib import closing
@@ -24,6 +25,7 @@ class Process:
     def __init__(self, ends: int | None = None, status: int = 0) -> None:
         self.ends, self.returncode, self.looks = ends, status, 0
         self.signals: list[int] = []
+        self.pid = os.getpid()
 
     def poll(self):
         self.looks += 1
@@ -111,6 +113,7 @@ def test_the_settings_are_checked_and_reach_the_service_in_place_of_this_process
     assert (tmp_path / "state" / f"bentoml-{free}").is_dir() and "PATH" in started.env
     assert started.command[-4:] == ["--ssl-certfile", str(certificate), "--ssl-keyfile", str(key)]
     assert (service.url, service.log) == (f"https://127.0.0.1:{free}", tmp_path / "log")
+    assert launch.known(tmp_path / "state") == [launch.KnownService("tokens", service.url, os.getpid())]
 
 
 @pytest.mark.parametrize("lacking", ["there is no registry", ""])

@@ -107,10 +107,14 @@ def test_requests_launches_and_failures_are_counted_as_they_happen():
 def test_answers_are_counted_by_how_they_ended_and_by_what_gave_them():
     counts, value = observe()
     origin = {"task_version": 7, "more": "is not counted by"}
-    counts.answered(observed(task="digits", outcome="on_time", origin=origin))
-    counts.answered(observed(task="digits", outcome="late", measured={"queue_seconds": 0.5}))
-    counts.dropped("digits", "full")
+    counts.answered(observed(task="digits", outcome="on_time", origin=origin, utility=3.0))
+    counts.answered(observed(task="digits", outcome="late", measured={"queue_seconds": 0.5, "request_seconds": 2.0}))
+    counts.dropped("digits", "full", 0.5)
+    counts.dropped("digits", "late", 0.25)
     for outcome in ("on_time", "late", "dropped_full"):
         assert value("pliant_outcomes_total", {"task": "digits", "outcome": outcome}) == 1
     assert (value("pliant_queue_seconds_count"), value("pliant_queue_seconds_sum")) == (2, 0.75)
     assert value("pliant_answers_total", {"task": "digits", "task_version": "7", "variant": ""}) == 1
+    assert value("pliant_request_seconds_sum") == 2
+    worth = {each: value(f"pliant_utility_{each}_total") for each in ("offered", "earned")}
+    assert worth == {"offered": 4.75, "earned": 3}

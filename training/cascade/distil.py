@@ -28,6 +28,7 @@ from pliant.errors import InputError
 from pliant.models.artifact import Classifier
 from pliant.progress import Progress, silent
 from pliant.training.classifier import schedule
+from pliant.training.curves import note
 
 DEEP = 12
 """Layers from which on a model gets two exits."""
@@ -322,6 +323,7 @@ def _train(
             loss.backward()
             for optimizer in optimizers:
                 optimizer.step()
+            note("loss", done, steps, loss.detach())
             done += 1
             progress(done, steps)
 

@@ -31,6 +31,7 @@ from pliant.precision import TRAINING_PRECISIONS, lowered
 from pliant.progress import Progress, silent
 from pliant.training import loading
 from pliant.training.classifier import schedule
+from pliant.training.curves import note
 from pliant.training.packing import chat
 from pliant.training.packing.architecture import check_architecture
 from pliant.training.packing.corpus import ASSISTANT, CHAT_TEMPLATE, END, USER, Corpus, select
@@ -225,6 +226,7 @@ def _fit(model: Any, rows: list[_Row], config: GeneratorConfig, progress: Progre
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for optimizer in optimizers:
             optimizer.step()
+        note("loss", step, steps, loss.detach())
         progress(step + 1, steps)
 
 

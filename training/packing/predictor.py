@@ -45,6 +45,7 @@ from pliant.packing.engine.model import (
 from pliant.packing.scheduling.forecast import MEDIAN, QUANTILES, UPPER
 from pliant.progress import Progress, silent
 from pliant.training import loading
+from pliant.training.curves import note
 from pliant.training.packing.lengths import LengthData, divide
 from pliant.training.starts import new_tokenizer, read_tokenizer, reading
 
@@ -212,10 +213,11 @@ class _Run:
         best, kept, stale, done = math.inf, None, 0, 0
         for epoch in range(self.config.epochs):
             for batch in _batches(rows, self.config.batch, self.config.seed + epoch):
-                self._step(optimizer, batch, done, steps)
+                note("loss", done, steps, self._step(optimizer, batch, done, steps))
                 done += 1
                 progress(done, steps)
             loss = self._judge(kept_out)
+            note("held_out_loss", epoch, self.config.epochs, loss)
             if loss < best:
                 best, kept, stale = loss, {key: value.clone() for key, value in self.model.state_dict().items()}, 0
             elif (stale := stale + 1) > self.config.patience:
@@ -240,16 +242,19 @@ class _Run:
         groups = [{"params": encoder, "peak": peak}, {"params": heads, "peak": self.config.rate}]
         return torch.optim.AdamW(groups, lr=peak, weight_decay=self.config.decay, fused=True)
 
-    def _step(self, optimizer: torch.optim.Optimizer, batch: list[_Row], step: int, steps: int) -> None:
+    def _step(self, optimizer: torch.optim.Optimizer, batch: list[_Row], step: int, steps: int) -> Tensor:
+        """Learn from a batch, and return its loss."""
         rise = max(1, round(self.config.warmup * steps))
         for group in optimizer.param_groups:
             group["lr"] = group["peak"] * min((step + 1) / rise, (steps - step) / max(1, steps - rise))
         self.model.train()
         pinball_B, cross_B, weight_B = self._losses(batch)
         optimizer.zero_grad()
-        ((pinball_B + self.config.class_weight * cross_B) * weight_B).mean().backward()
+        loss = ((pinball_B + self.config.class_weight * cross_B) * weight_B).mean()
+        loss.backward()
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         optimizer.step()
+        return loss.detach()
 
     def _losses(self, batch: list[_Row]) -> tuple[Tensor, Tensor, Tensor]:
         """Return for each row its pinball loss, the cross-entropy of its class, and its weight."""

@@ -22,6 +22,7 @@ from pliant.precision import TRAINING_PRECISIONS, lowered
 from pliant.progress import Progress, silent
 from pliant.tokens.artifact import Backbone, Option
 from pliant.tokens.model import AdaptiveViT, create_vit
+from pliant.training.curves import note
 from pliant.training.data import ImageData
 from pliant.training.loading import quick_if_offline
 from pliant.training.pictures import AUGMENTATIONS, augmentation
@@ -116,10 +117,12 @@ def _fit(
         with lowered(config.precision, labels_N.device):
             logits = head(model(change(images(drawn))))
         loss = cross_entropy(logits.float(), labels_N[drawn], label_smoothing=config.label_smoothing)
+        note("accuracy", step, steps, (logits.detach().argmax(1) == labels_N[drawn]).float().mean())
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
+        note("loss", step, steps, loss.detach())
         progress(step + 1, steps)
     vit.patch_drop = nn.Identity()
 

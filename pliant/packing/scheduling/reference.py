@@ -21,7 +21,7 @@ import numpy as np
 from pliant.errors import InputError
 from pliant.packing.artifact import Packing
 from pliant.packing.scheduling.iteration_cost import IterationCost
-from pliant.packing.scheduling.policy import TURNOVER, Rules
+from pliant.packing.scheduling.policy import TURNOVER, Own, Rules
 from pliant.packing.scheduling.request import FOREVER, Prompt
 from pliant.workload import Segment, stretches
 
@@ -110,7 +110,7 @@ def best_batch(cost: IterationCost, prompt_tokens: Sequence[int], output_tokens:
     return int(batches[np.argmax(rates >= WORTH * rates.max())])
 
 
-def rules_of(packing: Packing, context: int, policy: str = "default", engine: str = "") -> Rules:
+def rules_of(packing: Packing, context: int, policy: str | Own = "default", engine: str = "") -> Rules:
     """Return the rules by which this generator is scheduled, live and simulated; `context`: its most tokens.
 
     `engine`: that runs it; by default the one that it was measured with. Raises `InputError` for an unknown policy.

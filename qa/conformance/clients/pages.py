@@ -84,16 +84,13 @@ def steps_of(given: argparse.Namespace) -> dict[str, Step]:
     """Return the steps against a service, by what they do."""
     url, more, steps = given.url, ["--seed", str(given.seed)], dict[str, Step]()
     if given.system == "bins":
-        pages, streams = ["/openapi.json"], [stream["name"] for stream in fetch(f"{url}/status")["streams"]]
+        streams = [stream["name"] for stream in fetch(f"{url}/status")["streams"]]
         served = streams[0]
     else:
-        pages, streams = ["/v1/openapi.json", "/openapi.json"], []
+        streams = []
         served = fetch(f"{url}/v1/status")["models" if given.system == "packing" else "tasks"][0]["name"]
-    for path in pages:
-        # The page at the root has a few routes beside those of /v1: fewer examples do, in proportion.
-        count = given.examples if path == pages[0] else given.examples // 4
-        base = url + path.removesuffix("/openapi.json")
-        steps[f"send what {path} allows and forbids"] = partial(fuzz, url + path, base, served, count, more)
+    whole = f"{url}/openapi.json"
+    steps["send what /openapi.json allows and forbids"] = partial(fuzz, whole, url, served, given.examples, more)
     for stream in streams:
         page = Path(given.folder, "tei.json")
         page.write_text(json.dumps(tei_page()))

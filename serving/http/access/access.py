@@ -37,9 +37,9 @@ from pliant.serving.settings import Settings
 CLIENT = "pliant.client"
 """Key of an ASGI scope: whom the middleware has let in."""
 _OPEN_PATHS = frozenset(
-    ("/livez", "/readyz", "/healthz", "/health", "/v2/health/live", "/v2/health/ready", "/v1/label")
+    ("/livez", "/readyz", "/healthz", "/health", "/v2/health/live", "/v2/health/ready", "/v1/label", "/")
 )
-"""The last is a page without content: it asks for the key itself, as a browser sends none for a page."""
+"""The last two are pages without content: they ask for the key, as a browser sends none for a page."""
 _SIGNED_PATHS = frozenset(("/registry-events", "/v1/registry-events"))
 """Paths whose requests are signed instead (serving/http/app.py)."""
 MONITOR_PATHS = frozenset(("/metrics", "/status", "/v1/status"))

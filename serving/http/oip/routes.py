@@ -28,7 +28,6 @@ from pliant.serving.http.app import (
     E,
     Handler,
     arrival,
-    docs_page,
     endpoint_of,
     errors,
     guarded,
@@ -219,12 +218,11 @@ def close_oip(app: FastAPI) -> None:
 
 
 def create_root(app: FastAPI, served: Served[E]) -> FastAPI:
-    """Return the app to be mounted at the root, beside `app` at /v1, with the routes below /v2 and a page about them."""
-    root = FastAPI(title=app.title, version=app.version, docs_url=None, redoc_url=None)
+    """Return the app to be mounted at the root, beside `app` at /v1, with the routes below /v2."""
+    root = FastAPI(title=app.title, version=app.version, docs_url=None, redoc_url=None, openapi_url=None)
     root.state = app.state
     hot = add_oip(root, served)
     root.router.routes[:0] = [Route(path, handler, methods=["POST"]) for path, handler in hot.items()]
-    root.add_api_route("/docs", docs_page("v1/swagger"), include_in_schema=False)
     close_oip(root)
     return root
 

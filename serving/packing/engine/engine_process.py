@@ -28,10 +28,10 @@ from typing import IO, Any, ClassVar, Protocol
 
 from pliant.errors import InputError, WorkerError
 from pliant.packing.engine.submission import Progress, Status, Submission, packed
-from pliant.packing.scheduling.journal import Journal, decode, encode
+from pliant.packing.scheduling.journal import encode
 from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import Memory, StepInput, StepPlan
-from pliant.serving.journal import FileRecorder, run_lines
+from pliant.serving.journal import FileRecorder
 from pliant.serving.workers.child_process import HEADER, Interpreter, pack, receive, sentence, spawn
 from pliant.serving.workers.devices import BuildPlan, DevicePlan, alone
 
@@ -192,14 +192,6 @@ def recorder(path: Path) -> Callable[[float, StepInput, StepPlan], None]:
     file = FileRecorder(path, lambda entry: encode(*entry))
     atexit.register(file.close)
     return lambda now, step_input, plan: file((now, step_input, plan))
-
-
-def read_journal(path: Path) -> Journal:
-    """Return all complete entries of a run, also of the files that it continues.
-
-    An incomplete last line, left by a killed process, is skipped. Raises `InputError`.
-    """
-    return [decode(line) for _, _, line in run_lines(path)]
 
 
 class MessageSender:

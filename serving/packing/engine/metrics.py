@@ -31,6 +31,7 @@ def observation(model: str, version: int, choice: Choice) -> Observation:
     answered = output.finish in ("stop", "length")
     predicted = forecast.origin == "predicted"
     measured = {
+        "request_seconds": output.last_token_at - output.first.prompt.arrival,
         "queue_seconds": output.queued,
         "ttft_seconds": choice.ttft,
         "tpot_seconds": choice.tpot,
@@ -53,6 +54,7 @@ def observation(model: str, version: int, choice: Choice) -> Observation:
         measured={name: value for name, value in measured.items() if not isnan(value)} if answered else {},
         label=None if output.first.sampling.temperature > 0 else tuple(output.tokens),
         confidence=nearness,
+        utility=output.first.prompt.utility,
         late=not choice.on_time if choice.has_targets else None,
         readings=readings,
     )
@@ -66,7 +68,9 @@ TENANT_OUTCOMES = {
     "failed": "dropped_failed",
 }
 
-FIGURES = {short(metric.name): short(metric.name).removeprefix("engine_") for metric in ENGINE}
+FIGURES = {
+    name: name.removeprefix("engine_").removesuffix("_seconds") for name in (short(each.name) for each in ENGINE)
+}
 """The gauges of an engine, and the fields of its `Status` that they show."""
 
 
@@ -90,8 +94,9 @@ class PackingMetrics:
     def predictor_died(self, task: str) -> None:
         self._of["predictor_failures"].labels(task).inc()
 
-    def dropped(self, task: str, tenant: str, reason: str) -> None:
+    def dropped(self, task: str, tenant: str, reason: str, utility: float) -> None:
         self._of["outcomes"].labels(task, f"dropped_{reason}").inc()
+        self._of["utility_offered"].inc(utility)
         if tenant:
             self._tenants.ended(tenant, f"dropped_{reason}")
 
@@ -99,6 +104,10 @@ class PackingMetrics:
         """Count an output that has ended."""
         task = observation.task
         self._of["outcomes"].labels(task, observation.outcome).inc()
+        if observation.outcome != "cancelled":
+            self._of["utility_offered"].inc(observation.utility)
+        if observation.origin and not observation.late:
+            self._of["utility_earned"].inc(observation.utility)
         for name, value in observation.measured.items():
             self._of[name].labels(task).observe(value)
         if observation.origin:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pliant.benchmarks.packing.hardware import A100, GPT_J_6B, GPT_NEOX_20B, LLAMA_13B, LLAMA_33B, capacity
 from pliant.benchmarks.packing.published import run
+from pliant.packing.hardware import A100, GPT_J_6B, GPT_NEOX_20B, LLAMA_13B, LLAMA_33B, capacity
 
 
 @pytest.mark.parametrize(("model", "count"), [(GPT_J_6B, 72), (LLAMA_13B, 32), (GPT_NEOX_20B, 17), (LLAMA_33B, 4)])

@@ -101,8 +101,8 @@ def test_importing_a_service_puts_the_patch_in_and_hosts_its_app_behind_its_door
     middleware = [["RequestIdMiddleware", False], *behind]  # nothing is traced that may not pass
     guarded = {"traffic": {"timeout": 300}, "middleware": middleware}
     assert json.loads(run.stdout.splitlines()[-1]) == {
-        "pliant_bins": {**guarded, "app": [["/", True]]},
-        "pliant_tokens": {**guarded, "app": [["/v1", True], ["/", False]]},
+        "pliant_bins": {**guarded, "app": [["/", True], ["/", False]]},
+        "pliant_tokens": {**guarded, "app": [["/v1", True], ["/", False], ["/", False]]},
     }
 
 

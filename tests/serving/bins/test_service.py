@@ -56,7 +56,17 @@ def test_both_apis_are_at_the_root_beside_what_bentoml_has_there(service):
     assert post(service, "/predict", {"inputs": TEXT})[0] == 200
     assert post(service, "/v1/embeddings", {"input": TEXT, "model": "meanings"})[0] == 200
     assert [one["id"] for one in call(service, "GET", "/v1/models")[1]["data"]] == ["colours", "meanings"]
-    for path in ("/livez", "/readyz", "/healthz", "/health", "/docs", "/openapi.json", "/metrics", "/colours/health"):
+    for path in (
+        "/",
+        "/livez",
+        "/readyz",
+        "/healthz",
+        "/health",
+        "/docs",
+        "/openapi.json",
+        "/metrics",
+        "/colours/health",
+    ):
         with urllib.request.urlopen(service.url + path, timeout=PATIENCE) as response:
             assert response.status == 200, path
             content = response.read()

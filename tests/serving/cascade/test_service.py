@@ -54,7 +54,18 @@ def test_the_open_inference_protocol_is_at_the_root_beside_what_bentoml_has_ther
     status, content = call(service, "POST", "/v2/models/colours/infer", body)
     assert status == 200, content
     assert outputs_in(content)["level"] == ["small", "large"]
-    for path in ("/livez", "/readyz", "/metrics", "/docs", "/openapi.json", "/v1/docs", "/v1/label", "/v2"):
+    for path in (
+        "/",
+        "/livez",
+        "/readyz",
+        "/metrics",
+        "/docs",
+        "/status",
+        "/openapi.json",
+        "/v1/docs",
+        "/v1/label",
+        "/v2",
+    ):
         with urllib.request.urlopen(service.url + path, timeout=PATIENCE) as response:
             assert response.status == 200, path
     assert call(service, "POST", "/v2/models/other/infer", body)[0] == 404

@@ -21,7 +21,7 @@ async def test_the_state_is_shown_anew_every_five_seconds_and_trouble_with_the_d
     def value(name: str, **labels: str) -> float | None:
         return registry.get_sample_value(f"pliant_{name}", labels)
 
-    task = asyncio.create_task(metrics.follow(lambda: state["ready"], lambda: state["waiting"]))
+    task = asyncio.create_task(metrics.follow(lambda: state["ready"], lambda: 2, lambda: state["waiting"]))
     for change in (
         lambda: second.failed("it is full"),
         lambda: second.failed("it is full"),
@@ -29,11 +29,11 @@ async def test_the_state_is_shown_anew_every_five_seconds_and_trouble_with_the_d
         first,
     ):
         await asyncio.sleep(0.9 * LOOK_SECONDS)
-        shown.append((value("ready"), value("events_waiting"), value("write_failing", what="watch")))
+        shown.append((value("ready"), value("devices"), value("events_waiting"), value("write_failing", what="watch")))
         state.update(ready=False, waiting=7)
         (change if callable(change) else first.succeeded)()
     task.cancel()
-    assert shown == [(1, 3, 0), (0, 7, 1), (0, 7, 1), (0, 7, 0)]
+    assert shown == [(1, 2, 3, 0), (0, 2, 7, 1), (0, 2, 7, 1), (0, 2, 7, 0)]
     assert [record.message for record in caplog.records] == ["it is full", f"watch: {tmp_path} is written again"]
     for name in ("pliant.alarm", "pliant.rollback", "pliant.alarm"):
         metrics.emitted(name)

@@ -12,12 +12,12 @@ import openai
 import psutil
 import pytest
 
-from pliant.packing.scheduling.journal import replay
+from pliant.packing.scheduling.journal import decode, replay
 from pliant.packing.scheduling.scheduler import PackingScheduler
+from pliant.serving.journal import entries
 from pliant.serving.lifecycle.catalog import open_registry
 from pliant.serving.packing.assembly import rules
 from pliant.serving.packing.catalog import load_catalog
-from pliant.serving.packing.engine.engine_process import read_journal
 from tests.fixtures.clients import PATIENCE, call, wait_for
 from tests.fixtures.live import ConcurrentCalls, end_in_flight, processes, running
 from tests.fixtures.packing.published import NAME, MlflowPublisher, publish_tiny, settings_for
@@ -151,5 +151,5 @@ def test_the_live_journals_replay_to_themselves(folder, settings):
     paths = journals(folder)
     assert len(paths) >= 3  # one killed, one hung
     for path in paths:
-        journal = read_journal(path)
+        journal = list(entries(path, decode))
         assert journal and replay(PackingScheduler(rules(settings, served), served.packing.memory), journal) == journal

@@ -84,7 +84,7 @@ def test_the_open_inference_protocol_is_at_the_root_beside_what_bentoml_has_ther
     with urllib.request.urlopen(request, timeout=PATIENCE) as response:
         labels = outputs_in(json.load(response))["label"]
     assert labels == [ask(service)[1]["label"]] * 2
-    for path in ("/livez", "/readyz", "/metrics", "/docs", "/openapi.json", "/v1/docs", "/v2", "/v2/health/ready"):
+    for path in ("/", "/livez", "/readyz", "/metrics", "/docs", "/status", "/openapi.json", "/v1/docs", "/v2"):
         with urllib.request.urlopen(service.url + path, timeout=PATIENCE) as response:
             assert response.status == 200, path
     assert call(service, "POST", "/v2/models/dogs/infer", b"{}")[0] == 404

@@ -52,7 +52,7 @@ class Site:
         access = Access(KnownHosts("127.0.0.1"), (lambda: self.keys) if with_keys else None, is_open)
         shape_of = lambda path: SHAPES.get(path, error_response)  # noqa: E731
         gate = Gate(access, TenantMetrics(self.counted), shape_of, self.errors.append, lambda: self.now)
-        paths = ("/v1/predict", "/livez", "/readyz", "/v1/label", "/metrics", "/v1/status", *SHAPES)
+        paths = ("/v1/predict", "/livez", "/readyz", "/v1/label", "/", "/metrics", "/v1/status", *SHAPES)
         routes = [Route(path, self.answer, methods=["GET", "POST"]) for path in paths]
         routes.append(Route("/v1/refresh", self.administer, methods=["POST"]))
         app = AccessMiddleware(
@@ -111,9 +111,9 @@ async def test_two_keys_or_two_hosts_in_one_request_are_none():
     assert response.status_code == 421
 
 
-async def test_only_health_and_a_page_without_content_are_open_and_only_for_reading():
+async def test_only_health_and_pages_without_content_are_open_and_only_for_reading():
     site = Site()
-    for path in ("/livez", "/readyz", "/v1/label"):
+    for path in ("/livez", "/readyz", "/v1/label", "/"):
         assert (await site.ask(path, method="GET", host="10.0.0.5")).status_code == 200
         assert (await site.ask(path, method="POST")).status_code == 401
     for path in ("/metrics", "/v1/status", "/nowhere"):

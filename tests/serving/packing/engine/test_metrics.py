@@ -27,9 +27,13 @@ def choice(finish, tokens=10, tenant="ann", origin="predicted", at_stop_string=F
         finish=finish,
         tokens=[5] * tokens,
         queued=0.25,
+        last_token_at=4.0,
         seconds=2.0,
         at_stop_string=at_stop_string,
-        first=SimpleNamespace(prompt=SimpleNamespace(tenant=tenant, tokens=5), sampling=Sampling(temperature=1.0)),
+        first=SimpleNamespace(
+            prompt=SimpleNamespace(tenant=tenant, tokens=5, arrival=1.0, utility=2.0),
+            sampling=Sampling(temperature=1.0),
+        ),
     )
     return SimpleNamespace(
         output=output, forecast=Forecast(QUANTILES, 16, origin), predicted=8, typical=typical, **targets
@@ -56,6 +60,9 @@ def test_outputs_are_counted_by_how_they_ended_and_their_tenants_pay_for_all_of_
     assert [value("outcomes_total", task="tales", outcome=outcome) for outcome in outcomes] == [1] * 7
     assert value("answers_total", task="tales", generator_version="7") == 2
     assert value("tenant_seconds_total", tenant="ann") == 14
+    # Of the seven the cancelled one was worth nothing any more, and two were answered.
+    assert [value(f"utility_{each}_total") for each in ("offered", "earned")] == [12, 4]
+    assert [value(f"request_seconds_{each}", task="tales") for each in ("count", "sum")] == [2, 6]
     tenants = {"answered": 2, "dropped_late": 1, "dropped_full": 1, "dropped_failed": 1}
     assert {outcome: value("tenant_outcomes_total", tenant="ann", outcome=outcome) for outcome in tenants} == tenants
     assert (value("queue_seconds_count", task="tales"), value("queue_seconds_sum", task="tales")) == (2, 0.5)

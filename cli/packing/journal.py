@@ -1,0 +1,107 @@
+"""Packing's journals for `pliant journal`: each iteration of the engine as a launch of the sequences that run in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from pliant import comparison
+from pliant.cli.packing.simulate import served
+from pliant.errors import InputError
+from pliant.packing.scheduling import journal
+from pliant.packing.scheduling.reference import rules_of
+from pliant.packing.scheduling.request import Prompt
+from pliant.packing.scheduling.simulated import simulate
+from pliant.protocol import Action, Answer, Arrived, Cancelled, Drop, Finished, JournalEntry, Launch, Request, Woke
+from pliant.report import Observation
+from pliant.serving.journal import entries as lines
+
+
+def entries(path: Path) -> Iterator[JournalEntry]:
+    """Yield what happened as the other systems' journals have it; an answer is its last token. Raises `InputError`."""
+    running: dict[int, int] = {}  # sequence -> the last iteration in which it ran
+    launched, number = False, 0
+    for now, given, plan in lines(path, journal.decode):
+        ended: list[Action] = [Answer(id, running.pop(id)) for id in given.finished if id in running]
+        if launched:
+            yield JournalEntry(now, Finished(number, 0.0), tuple(ended))
+        for id in given.cancelled:
+            running.pop(id, None)
+            yield JournalEntry(now, Cancelled(id), ())
+        for prompt in given.arrived:
+            yield JournalEntry(now, Arrived(_request(prompt)), ())
+        for id in (*plan.offloaded, *plan.discarded, *(id for id, _ in plan.dropped)):
+            running.pop(id, None)
+        running |= dict.fromkeys(plan.admitted, number)
+        actions: list[Action] = [Drop(id, reason) for id, reason in plan.dropped]
+        together = tuple(id for id in running if id not in plan.stalled) if running else ()
+        launched = bool(together)
+        if launched:
+            number += 1
+            running |= dict.fromkeys(together, number)
+            actions.append(Launch(number, 0, together))
+        if actions:
+            yield JournalEntry(now, Woke(), tuple(actions))
+
+
+def _request(prompt: Prompt) -> Request:
+    return Request(
+        prompt.id, prompt.arrival, prompt.deadline, "prompts", prompt.utility, prompt.tokens, 0, prompt.tenant
+    )
+
+
+def again(path: Path, _requests: Sequence[Request], policy: str, _workers: int) -> list[Observation]:
+    """Return what the champion's profile gives for the finished prompts under a policy. Raises `InputError`.
+
+    Prompts that were refused or left are as long as the median of the others, since nobody knows what they would have been.
+    """
+    packing, context = served()[0]
+    rules = rules_of(packing, context, comparison.resolve("packing", policy))
+    prompts, known = prompts_of(path)
+    usual = sorted(known.values())[len(known) // 2] if known else 1
+    most = min(context, packing.memory.pages * packing.memory.page_tokens)
+    lengths = {prompt.id: min(known.get(prompt.id, usual), prompt.limit) for prompt in prompts}
+    fitting = [replace(prompt, exact=lengths[prompt.id]) for prompt in prompts if prompt.tokens + prompt.limit <= most]
+    if len(fitting) < len(prompts):
+        limit = f"within the {most} tokens that the champion can hold"
+        raise InputError("journal", f"{len(prompts) - len(fitting)} longer prompts", limit)
+    run = simulate(fitting, lengths, rules, packing.memory, packing.steps)
+    of = {prompt.id: _request(prompt) for prompt in fitting}
+    return [
+        Observation(of[fate.id], dropped=fate.dropped) if fate.dropped else Observation(of[fate.id], fate.ended)
+        for fate in run.fates
+    ]
+
+
+def prompts_of(path: Path) -> tuple[list[Prompt], dict[int, int]]:
+    """Return all prompts, and the tokens of the outputs that came to their end. Raises `InputError`.
+
+    A running sequence generates a token in every iteration that does not read its prompt, and in the last that does.
+    A sequence that is discarded right behind that one counts a token less.
+    """
+    prompts: list[Prompt] = []
+    tokens: dict[int, int] = {}
+    running: dict[int, bool] = {}  # whether it read its prompt in the last iteration
+    offloaded: dict[int, bool] = {}  # the same of sequences whose pages are on the host
+    finished: dict[int, int] = {}
+    for _, given, plan in lines(path, journal.decode):
+        for id in given.finished:
+            finished[id] = tokens.pop(id, 0) + running.pop(id, False)
+        for correction in given.corrected:
+            if correction.id in running:
+                tokens[correction.id], running[correction.id] = correction.generated - 1, False
+        offloaded |= {id: running.pop(id, False) for id in plan.offloaded}
+        for id in (*given.cancelled, *plan.discarded, *(id for id, _ in plan.dropped)):
+            running.pop(id, None)
+            offloaded.pop(id, None)
+        prompts += given.arrived
+        running |= {id: offloaded.pop(id, False) for id in plan.admitted}
+        reading = {chunk.id for chunk in plan.prefill_chunks}
+        for id in running:
+            if id in reading:
+                running[id] = True
+            elif id not in plan.stalled:
+                tokens[id] = tokens.get(id, 0) + 1 + running[id]
+                running[id] = False
+    return prompts, finished

@@ -1,0 +1,5 @@
+"""Fixtures of the tests of dashboards."""
+
+from tests.fixtures.tokens.http import registry
+
+__all__ = ["registry"]
