@@ -1,7 +1,8 @@
 """Loads that anybody has, as `pliant simulate --load` names them: arrivals at a rate, or a recorded trace.
 
 `poisson:RATE:SECONDS` and `bursty:RATE:SECONDS` are drawn, `trace:FILE` is read from a csv or parquet file with the column
-`seconds` and those that a system asks for. Every system has a load `reference` of its own besides.
+`seconds` and those that a system asks for, and `journal:FILE` is what came to a service. Every system has a load
+`reference` of its own besides.
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pliant.cli import journal
 from pliant.errors import InputError
+from pliant.protocol import Request
+from pliant.report import observations
 from pliant.workload import Times, markov_modulated, poisson
 
-DRAWN = "reference, poisson:RATE:SECONDS, bursty:RATE:SECONDS"
-TRACE, SECONDS = "trace:", "seconds"
+DRAWN = "reference, poisson:RATE:SECONDS, bursty:RATE:SECONDS, journal:FILE"
+TRACE, JOURNAL, SECONDS = "trace:", "journal:", "seconds"
 QUIET, LOUD, STRETCH = 0.5, 1.5, 5.0  # of a bursty load: rates over the mean rate, seconds of a stretch on average
 
 
@@ -73,6 +77,16 @@ def trace(load: str, columns: Sequence[str], most: int) -> dict[str, NDArray[np.
         )
     values = {column: numbers[column].to_numpy(float) for column in wanted}
     return values | {SECONDS: values[SECONDS] - values[SECONDS][0]}
+
+
+def recorded(load: str, system: str, most: int) -> list[Request]:
+    """Return the requests of `journal:FILE`, with the times of that service. Raises `InputError`."""
+    path = Path(load.removeprefix(JOURNAL))
+    _, entries = journal.opened(path, system)
+    requests = [each.request for each in observations(entries())]
+    if not 0 < len(requests) <= most:
+        raise InputError("load", path, f"a journal of 1 to {most:,} requests")
+    return requests
 
 
 def read_table(path: Path, kinds: str) -> Any:

@@ -15,7 +15,6 @@ from pliant.cascade.simulated import ReferenceConfig
 from pliant.cli.bins import simulate as bins_command
 from pliant.cli.cascade import simulate as cascade_command
 from pliant.cli.packing import simulate as packing_command
-from pliant.cli.packing.simulate import HEADINGS
 from pliant.cli.tokens import simulate as tokens_command
 from pliant.errors import InputError
 from pliant.flows.cascade.champions import Record, Saved
@@ -134,10 +133,10 @@ def test_bins_a_load_has_the_streams_asked_for_and_lengths_as_the_champion_was_m
 def test_bins_ours_is_served_by_the_policy_asked_for_and_the_others_as_ever():
     rows = {}
     for policy in BINS_POLICIES:
-        table = bins_command.compared([MAIL], "poisson:700:1", "completion", "shared", 1, 0, policy)
-        rows[policy] = list(zip(*(column.cells for column in table.columns), strict=True))
-    assert [rows[policy][0][0] for policy in rows] == ["ours, shared", "first-come, shared"]
-    assert len({row[0][1:] for row in rows.values()}) == 2 and len({tuple(row[1:]) for row in rows.values()}) == 1
+        rows[policy] = bins_command.compared([MAIL], "poisson:700:1", "completion", "shared", 1, 0, policy)
+    assert [rows[policy][0].pop("scheme") for policy in rows] == ["ours, shared", "first-come, shared"]
+    ours, others = zip(*((first, rest) for first, *rest in rows.values()), strict=True)
+    assert ours[0] != ours[1] and str(others[0]) == str(others[1])
 
 
 @pytest.mark.parametrize(
@@ -191,18 +190,19 @@ def test_packing_a_cache_that_is_smaller_than_the_context_limits_the_output(tmp_
     load = write_trace(tmp_path, "csv", {**trace, "output_tokens": [20, 20]})
     requests = packing_command.requests_of(load, small, CONTEXT, 0)
     assert requests.left_out == 1 and requests.prompts[0].limit == 22
-    assert packing_command.compared(small, CONTEXT, load, None, 0).row_count == len(PACKING_POLICIES)
+    assert [row["policy"] for row in packing_command.compared(small, CONTEXT, requests, None)] == [*PACKING_POLICIES]
 
 
 def test_packing_all_policies_are_compared_or_one_is_shown_with_the_plans_parameters():
-    def shown_of(plan, policy: str | None, load: str = "poisson:100:3") -> dict[str, list[str]]:
-        table = packing_command.compared(plan, CONTEXT, load, policy, 0)
-        return {heading: list(column.cells) for heading, column in zip(HEADINGS, table.columns, strict=True)}
+    def rows_of(plan, policy: str | None, load: str = "poisson:100:3") -> list[dict]:
+        return packing_command.compared(plan, CONTEXT, packing_command.requests_of(load, plan, CONTEXT, 0), policy)
 
-    whole, alone = shown_of(TINY, None), shown_of(TINY, "s3")
-    assert whole[HEADINGS[0]] == list(PACKING_POLICIES) and alone[HEADINGS[0]] == ["s3"]
-    assert len(set(whole["requests"])) == 1 and float(whole["requests"][0]) == pytest.approx(300, rel=0.2)
+    whole, alone = rows_of(TINY, None), rows_of(TINY, "s3")
+    assert [row["policy"] for row in whole] == list(PACKING_POLICIES) and alone == [
+        row for row in whole if row in alone
+    ]
+    assert len({row["requests"] for row in whole}) == 1 and whole[0]["requests"] == pytest.approx(300, rel=0.2)
     patient, not_at_all = (
-        shown_of(replace(TINY, patience=value), "default", "poisson:200:3")["mean s"][0] for value in (4.0, 0.0)
+        rows_of(replace(TINY, patience=value), "default", "poisson:200:3")[0]["completion"] for value in (4.0, 0.0)
     )
-    assert patient != not_at_all and np.isfinite(float(patient))
+    assert patient != not_at_all and np.isfinite(patient)
