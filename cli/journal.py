@@ -17,6 +17,7 @@ from typing import Any, TextIO
 
 from pliant import systems
 from pliant.errors import InputError, PliantError
+from pliant.loads import JOURNAL
 from pliant.protocol import (
     Answer,
     Arrived,
@@ -60,7 +61,7 @@ def run(args: Namespace) -> None:
     """Print or write what the options ask for. Raises `InputError`, `RegistryError` without a champion."""
     from pliant.report import observations, summarise
 
-    system, entries = _opened(args.file, args.system)
+    system, entries = opened(args.file, args.system)
     if args.request is not None:
         print("\n".join(life(entries(), args.request, name_of(system))))
     if args.perfetto is not None:
@@ -88,7 +89,19 @@ def run(args: Namespace) -> None:
             print(f"p50 {1e3 * result.p50:.1f} ms, p99 {1e3 * result.p99:.1f} ms, mean batch {result.batch:.2f}")
 
 
-def _opened(path: Path, named: str | None) -> tuple[str | None, Callable[[], Iterator[JournalEntry]]]:
+def recorded(load: str, system: str, most: int) -> list[Request]:
+    """Return the requests of a load `journal:FILE`, with the times of that service. Raises `InputError`."""
+    from pliant.report import observations
+
+    path = Path(load.removeprefix(JOURNAL))
+    _, entries = opened(path, system)
+    requests = [each.request for each in observations(entries())]
+    if not 0 < len(requests) <= most:
+        raise InputError("load", path, f"a journal of 1 to {most:,} requests")
+    return requests
+
+
+def opened(path: Path, named: str | None) -> tuple[str | None, Callable[[], Iterator[JournalEntry]]]:
     """Return whose journal it is, as far as that is known, and what yields its entries. Raises `InputError`.
 
     A last line without its end, as a killed or running process leaves it, is passed over, which is said.
@@ -350,28 +363,24 @@ def write_trace(entries: Iterable[JournalEntry], file: TextIO, name: Name) -> in
 
 def _what_if(path: Path, system: str | None, entries: Callable[[], Iterator[JournalEntry]], policy: str) -> None:
     """Print what happened, and what the profile gives for the same arrivals under two policies. Raises `PliantError`."""
-    from rich.console import Console
-    from rich.table import Column, Table
-
+    from pliant.cli import options
+    from pliant.flows import settings
     from pliant.report import observations, summarise
 
     if system is None:
         raise InputError("--system", "not given", "bins or cascade for --what-if, whose entries look alike")
     launches = (action for entry in entries() for action in entry.actions if isinstance(action, Launch))
     workers, happened = 1 + max((launch.worker for launch in launches), default=0), observations(entries())
-    of = systems.system(system)
-    again = of.part("cli", "journal" if of.has("cli", "journal") else "simulate").again
-    requests = [each.request for each in happened]
+    simulations = systems.system(system).part("cli", "simulate").simulations
     rows = {"as it happened": happened}
     for name in dict.fromkeys(("default", policy)):
-        rows[f"{name}, simulated"] = again(path, requests, name, workers)
-    title = f"{path.name}: the same arrivals on {workers} x the champion's profile"
-    table = Table(Column(HEADINGS[0], no_wrap=True), *HEADINGS[1:], title=title)
+        requests, play = simulations(settings.prepare(), f"journal:{path}", name)[0].draw(0)
+        rows[f"{name}, simulated"] = play(requests, workers)[0]
+    cells = []
     for name, seen in rows.items():
         result = summarise(seen)
-        known = result.outcomes.get("unlabelled", 0) == 0
-        table.add_row(
-            *(name, str(result.requests), f"{result.attainment:.1%}", f"{result.utility:.1f}" if known else "-"),
-            *(f"{1e3 * result.p50:.1f}", f"{1e3 * result.p99:.1f}", str(sum(result.drops.values()))),
-        )
-    Console(emoji=False).print(table)
+        utility = f"{result.utility:.1f}" if result.outcomes.get("unlabelled", 0) == 0 else "-"
+        times = f"{1e3 * result.p50:.1f}", f"{1e3 * result.p99:.1f}"
+        shown = f"{result.attainment:.1%}", utility, *times, str(sum(result.drops.values()))
+        cells.append((name, str(result.requests), *shown))
+    options.show(f"{path.name}: the same arrivals on {workers} x the champion's profile", HEADINGS, cells)

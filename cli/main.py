@@ -1,5 +1,5 @@
 """`pliant`: demo, status, promote, rollback, schedule, watch, journal, label, forget, clean, keys, sign, bento, ui; a
-system's init, train, profile, serve, ...
+system's init, train, profile, serve, plan, ...
 
 Every failure that is a `PliantError` is one sentence on standard error and exit status 2; a target that is missed is exit
 status 1, and 3 where a bench had no time to measure all of them. Heavy imports wait until a command needs them.
@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pliant import redaction, systems
-from pliant.cli import bento, clean, init, journal, keys, label, options, releases, sign, ui, watch
+from pliant.cli import bento, clean, init, journal, keys, label, options, plan, releases, sign, ui, watch
 from pliant.errors import InputError, PliantError
 
 if TYPE_CHECKING:
@@ -252,6 +252,11 @@ _COMMANDS: dict[str, tuple[str, AddOptions, Run]] = {
         "simulate a load in virtual time, with the durations that the champion's profile holds",
         lambda parser, system: system.part("cli", "options").simulate(parser),
         _simulate,
+    ),
+    "plan": (
+        "say how many devices a load needs, by simulating it with the champion's profile",
+        plan.add_options,
+        plan.run,
     ),
     "bench": (
         "run the benchmarks, and say of each target whether it is met",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from argparse import Action, ArgumentParser, BooleanOptionalAction, Namespace
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -85,12 +86,30 @@ def policy(parser: ArgumentParser, policies: Mapping[str, str], default: str | N
 
 
 def load(parser: ArgumentParser, columns: str) -> None:
-    """Add `--load` and `--seed`. `columns`: of a recorded trace."""
-    trace = f"trace:FILE (csv or parquet with the columns {columns})"
-    kinds = f"reference, poisson:RATE:SECONDS, bursty:RATE:SECONDS or {trace} (default: reference)"
+    """Add `--load`, `--seed` and `--json`. `columns`: of a recorded trace."""
+    recorded = f"trace:FILE (csv or parquet with the columns {columns}) or journal:FILE (of `pliant serve --journal`)"
+    kinds = f"reference, poisson:RATE:SECONDS, bursty:RATE:SECONDS, {recorded} (default: reference)"
     parser.add_argument("--load", default="reference", help=kinds)
     text = "equal seeds draw equal loads (default: 0)"
     parser.add_argument("--seed", type=int, default=0, metavar="N", help=text)
+    parser.add_argument("--json", action="store_true", help="print it as JSON")
+
+
+def show(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table with all of its columns whole, however narrow the terminal is."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*headings, title=title, show_header=bool(headings))
+    for row in rows:
+        table.add_row(*row)
+    needed = Console(width=10_000).measure(table).maximum
+    Console(emoji=False, width=max(Console().width, needed)).print(table)
+
+
+def print_json(value: Any) -> None:
+    """Print plain values as JSON, figures that are unknown (NaN) as null."""
+    print(json.dumps(json.loads(json.dumps(value), parse_constant=lambda _: None), indent=2))
 
 
 def run_flow(args: Namespace) -> dict[str, Any]:

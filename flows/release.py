@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -184,7 +184,8 @@ def publish_champion(
 def open_registry(project: Settings, system: str) -> MlflowRegistry:
     """Return the project's registry for a system's flow. Raises `InputError` for keys of signatures that cannot be used."""
     known = signing(project.signing_key, project.trusted_keys)
-    return MlflowRegistry(project.tracking_uri, experiment(system), project.artifact_root, known)
+    registry = MlflowRegistry(project.tracking_uri, experiment(system), project.artifact_root, known)
+    return registry if project.release is None else replace(registry, pinned=project.release)
 
 
 def current_run() -> Any:

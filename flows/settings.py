@@ -42,7 +42,8 @@ class Settings:
     """Where things are. `home`: Pliant's own state (stage results, Prefect's and BentoML's folders).
 
     `signing_key`: file of the private key that signs what is published; None: nothing is signed. `trusted_keys`: file or
-    folder of the public keys whose artifacts alone are read and released; None: all are.
+    folder of the public keys whose artifacts alone are read and released; None: all are. `release`: number of the release
+    that is read as the champion; None: what is served.
     """
 
     home: Path
@@ -50,6 +51,7 @@ class Settings:
     artifact_root: Path
     signing_key: Path | None = None
     trusted_keys: Path | None = None
+    release: int | None = None
 
     @property
     def store(self) -> Path:

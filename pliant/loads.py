@@ -1,7 +1,8 @@
 """Loads that anybody has, as `pliant simulate --load` names them: arrivals at a rate, or a recorded trace.
 
 `poisson:RATE:SECONDS` and `bursty:RATE:SECONDS` are drawn, `trace:FILE` is read from a csv or parquet file with the column
-`seconds` and those that a system asks for. Every system has a load `reference` of its own besides.
+`seconds` and those that a system asks for, and `journal:FILE` is what came to a service. Every system has a load
+`reference` of its own besides.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from numpy.typing import NDArray
 from pliant.errors import InputError
 from pliant.workload import Times, markov_modulated, poisson
 
-DRAWN = "reference, poisson:RATE:SECONDS, bursty:RATE:SECONDS"
-TRACE, SECONDS = "trace:", "seconds"
+DRAWN = "reference, poisson:RATE:SECONDS, bursty:RATE:SECONDS, journal:FILE"
+TRACE, JOURNAL, SECONDS = "trace:", "journal:", "seconds"
 QUIET, LOUD, STRETCH = 0.5, 1.5, 5.0  # of a bursty load: rates over the mean rate, seconds of a stretch on average
 
 

@@ -14,6 +14,7 @@ import ssl
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from functools import lru_cache
 from http import HTTPStatus
 from http.client import HTTPException
@@ -167,7 +168,9 @@ def unless_missing(ask: Callable[[], Any]) -> Any:
 def published_of(version: Any) -> Published:
     """Return MLflow's version as ours. Its number is a text over HTTP, else a number."""
     number, tags = int(version.version), dict(version.tags)
-    return Published(version.name, number, tags.get(DIGEST, ""), f"models:/{version.name}/{number}", tags)
+    stamp = getattr(version, "creation_timestamp", None)
+    created = datetime.fromtimestamp(stamp / 1000, UTC).isoformat(timespec="seconds") if stamp else ""
+    return Published(version.name, number, tags.get(DIGEST, ""), f"models:/{version.name}/{number}", tags, created)
 
 
 @contextmanager

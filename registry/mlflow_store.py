@@ -90,7 +90,7 @@ class MlflowRegistry:
     """A tracking server (http, https), or a database (sqlite, postgresql) with artifacts under `artifact_root`.
 
     Downloads are removed with this object, or before it by `discard`. `signing`: whether what is published is signed, and
-    whose artifacts are fetched and released; by default all.
+    whose artifacts are fetched and released; by default all. `pinned`: number of the release that is read as champion.
     """
 
     tracking_uri: str
@@ -98,6 +98,7 @@ class MlflowRegistry:
     artifact_root: Path
     signing: Signing = UNSIGNED
     downloads: Downloads = field(default_factory=Downloads, compare=False, repr=False)
+    pinned: int | None = None
 
     @contextmanager
     def run(self, name: str, tags: Mapping[str, object] | None = None) -> Iterator[Run]:
@@ -353,7 +354,8 @@ class MlflowRegistry:
     def _released(self, name: str, alias: str) -> RegistryRelease | None:
         """Return the release under an alias. Each model's newest challenger has its own alias, whatever was proposed."""
         system = system_of(name)
-        return None if system is None or alias == CHALLENGER else self.release(system, alias)
+        which = self.pinned if alias == CHAMPION and self.pinned is not None else alias
+        return None if system is None or alias == CHALLENGER else self.release(system, which)
 
     def successor(
         self,

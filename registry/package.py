@@ -62,6 +62,7 @@ class Published:
     digest: str  # of the artifact, from the version's tag
     uri: str
     tags: Mapping[str, str]
+    created: str = field(default="", compare=False)  # ISO 8601, UTC
 
 
 def frame(example: Example) -> Any:

@@ -10,14 +10,11 @@ from __future__ import annotations
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.table import Column, Table
 
 from pliant import comparison, loads
 from pliant.bins.artifact import PLACEMENTS, Bins
@@ -27,9 +24,12 @@ from pliant.bins.planning.plan import start_plan
 from pliant.bins.policies import choice_of
 from pliant.bins.scheduler import BinsScheduler
 from pliant.bins.simulated import JITTER, TYPICAL, SimulatedBins, capacity, reference_load, typical
+from pliant.cli import journal, options
+from pliant.cli.plan import Play, Simulation, with_shares
 from pliant.errors import InputError, RegistryError
 from pliant.flows import settings
-from pliant.flows.champions import champion_artifacts
+from pliant.flows.champions import Champion, load_champions
+from pliant.flows.release import open_registry
 from pliant.protocol import Request
 from pliant.report import Observation, observations, summarise
 from pliant.simulator import simulate
@@ -49,10 +49,14 @@ Scheme = tuple[str, str, str, Mapping[str, Any] | comparison.Own]
 
 def run(args: Namespace) -> None:
     """`pliant simulate bins`: print a table, one line a scheme. Raises `InputError`; without a champion `RegistryError`."""
-    streams = _champions()
+    bins = [champion.artifact for champion in _champions(settings.prepare())]
     dispatch = args.dispatch or DEFAULT
-    table = compared(streams, args.load, dispatch, args.placement, args.workers, args.seed, args.policy)
-    Console(emoji=False).print(table)
+    rows = compared(bins, args.load, dispatch, args.placement, args.workers, args.seed, args.policy)
+    if args.json:
+        options.print_json(rows)
+        return
+    names = ", ".join(stream.name for stream in bins)
+    options.show(f"{names}: {args.load} on {args.workers} x {bins[0].device_class}", HEADINGS, map(_cells, rows))
 
 
 def compared(
@@ -63,19 +67,14 @@ def compared(
     workers: int,
     seed: int,
     policy: str = "default",
-) -> Table:
-    """Return a table of the same requests served by our scheduler, by padding, dynamic shapes and the published pair.
+) -> list[dict[str, Any]]:
+    """Return the reports of the same requests served by our scheduler, by padding, dynamic shapes and the published pair.
 
     `dispatch`, `placement` and `policy` are of our scheduler. Raises `InputError`.
     """
     schemes = _schemes(dispatch, placement or bins[0].placement, policy)
     requests = requests_of(load, bins, workers, seed)
-    names = ", ".join(stream.name for stream in bins)
-    first, *others = HEADINGS
-    table = Table(Column(first, no_wrap=True), *others, title=f"{names}: {load} on {workers} x {bins[0].device_class}")
-    for scheme in schemes:
-        table.add_row(*_row(scheme, bins, requests, workers, seed))
-    return table
+    return [_row(scheme, bins, requests, workers, seed) for scheme in schemes]
 
 
 def _schemes(dispatch: str, placement: str, policy: str) -> list[Scheme]:
@@ -110,8 +109,8 @@ def _schemes(dispatch: str, placement: str, policy: str) -> list[Scheme]:
     ]
 
 
-def _champions() -> list[Bins]:
-    streams = list(champion_artifacts(settings.prepare(), Bins).values())
+def _champions(project: settings.Settings) -> list[Champion[Bins]]:
+    streams = list(load_champions(open_registry(project, "bins"), Bins).values())
     if not streams:
         raise RegistryError("the registry holds no champion of the bins system: run `pliant train bins` first")
     return streams
@@ -119,38 +118,49 @@ def _champions() -> list[Bins]:
 
 def setting_names() -> dict[int, str]:
     """Return the bins of the champions by number, such as mail/64x8. Raises `RegistryError` without one."""
-    shapes = [(stream.name, shape) for stream in _champions() for shape in stream.shapes]
+    return _names([champion.artifact for champion in _champions(settings.prepare())])
+
+
+def _names(bins: Sequence[Bins]) -> dict[int, str]:
+    shapes = [(stream.name, shape) for stream in bins for shape in stream.shapes]
     return {
         number: f"{name}/{'dynamic' if shape.dynamic else f'{shape.length}x{shape.batch}'}"
         for number, (name, shape) in enumerate(shapes)
     }
 
 
-def again(_path: Path, requests: Sequence[Request], policy: str, workers: int) -> list[Observation]:
-    """Return what the champions' profiles give for these requests under a policy. Raises `InputError`, `RegistryError`."""
-    bins = _champions()
-    scheme, known = _schemes(DEFAULT, bins[0].placement, policy)[0], knowledge_of(bins)
-    fitting = [
-        replace(request, length=min(request.length, known.stream(request.task).max_length)) for request in requests
-    ]
-    return _played(scheme, bins, fitting, workers, 0)[1]
+def simulations(
+    project: settings.Settings,
+    load: str,
+    policy: str = "default",
+    dispatch: str | None = None,
+    placement: str | None = None,
+) -> list[Simulation]:
+    """Return that of all streams under a load. Raises `InputError`, `RegistryError` without a champion."""
+    champions = _champions(project)
+    bins = [champion.artifact for champion in champions]
+    scheme, names = _schemes(dispatch or DEFAULT, placement or bins[0].placement, policy)[0], _names(bins)
+
+    def draw(seed: int) -> tuple[Sequence[Request], Play]:
+        play = with_shares(lambda some, n: _played(scheme, bins, some, n, seed)[1], names)
+        return requests_of(load, bins, 1, seed), play
+
+    published = min(champion.published.created for champion in champions)
+    return [Simulation(", ".join(stream.name for stream in bins), bins[0].device_class, published, draw)]
 
 
-def _row(scheme: Scheme, bins: Sequence[Bins], requests: Sequence[Request], workers: int, seed: int) -> tuple[str, ...]:
+def _row(scheme: Scheme, bins: Sequence[Bins], requests: Sequence[Request], workers: int, seed: int) -> dict[str, Any]:
     known, observed = _played(scheme, bins, requests, workers, seed)
-    report = summarise(observed)
     latencies = [fate.answered - fate.request.arrival for fate in observed if fate.answered is not None]
-    latency = float(np.mean(latencies)) if latencies else float("nan"), report.p50, report.p98, report.p99
-    drops = ", ".join(f"{reason}: {count}" for reason, count in report.drops.items()) or "-"
-    figures = *(f"{1e3 * seconds:.1f}" for seconds in latency), f"{report.batch:.2f}"
-    return (
-        scheme[0],
-        str(report.requests),
-        f"{report.attainment:.1%}",
-        *figures,
-        _lengths(known, report.settings),
-        drops,
-    )
+    mean, report = float(np.mean(latencies)) if latencies else float("nan"), summarise(observed)
+    return {"scheme": scheme[0], **asdict(report), "mean": mean, "ran_as": _lengths(known, report.settings)}
+
+
+def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    figures = *(f"{1e3 * row[name]:.1f}" for name in ("mean", "p50", "p98", "p99")), f"{row['batch']:.2f}"
+    ran_as = " ".join(f"{length}:{share:.0%}" for length, share in row["ran_as"].items())
+    drops = ", ".join(f"{reason}: {count}" for reason, count in row["drops"].items()) or "-"
+    return row["scheme"], str(row["requests"]), f"{row['attainment']:.1%}", *figures, ran_as, drops
 
 
 def _played(
@@ -173,15 +183,15 @@ def _played(
     return known, observations(simulate(scheduler, requests, device))
 
 
-def _lengths(known: Knowledge, used: Mapping[int, int]) -> str:
-    """Return the share of the answers by the length of the runtime that gave them, as text."""
+def _lengths(known: Knowledge, used: Mapping[int, int]) -> dict[str, float]:
+    """Return the share of the answers by the length of the runtime that gave them."""
     counts: Counter[str] = Counter()
     for runtime in known.runtimes:
         where = f"{known.streams[runtime.stream].name} " if len(known.streams) > 1 else ""
         length = "dynamic" if runtime.table else str(runtime.length)
         counts[where + length] += sum(used.get(setting, 0) for setting in runtime.settings)
     total = max(1, counts.total())
-    return " ".join(f"{length}:{count / total:.0%}" for length, count in counts.items() if count)
+    return {length: count / total for length, count in counts.items() if count}
 
 
 def requests_of(load: str, bins: Sequence[Bins], workers: int, seed: int) -> list[Request]:
@@ -193,6 +203,9 @@ def requests_of(load: str, bins: Sequence[Bins], workers: int, seed: int) -> lis
         lengths = {stream.name: typical_of(stream).tolist() for stream in bins}
         slos = {stream.name: stream.slo for stream in bins}
         return list(reference_load(lengths, slos, throughput, seed, config).requests)
+    if load.startswith(loads.JOURNAL):
+        known, requests = knowledge_of(bins), journal.recorded(load, "bins", MOST_REQUESTS)
+        return [replace(each, length=min(each.length, known.stream(each.task).max_length)) for each in requests]
     if load.startswith(loads.TRACE):
         trace = loads.trace(load, ("length",), MOST_REQUESTS)
         if trace["length"].min() < 1:

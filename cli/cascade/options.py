@@ -38,9 +38,13 @@ def train(parser: ArgumentParser) -> None:
 
 
 def simulate(parser: ArgumentParser) -> None:
-    options.load(parser, "seconds")
+    plan(parser)
     options.simulated_workers(parser)
-    text = "simulate this candidate alone (default: the best-known ones)"
+
+
+def plan(parser: ArgumentParser) -> None:
+    options.load(parser, "seconds")
+    text = "simulate this candidate alone (default: the best-known ones, of which `plan` takes the first)"
     parser.add_argument("--candidate", metavar="NAME", help=text)
 
 

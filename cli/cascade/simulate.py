@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Column, Table
 
 from pliant import loads
 from pliant.cascade.artifact import Cascade, Outputs
@@ -24,11 +22,14 @@ from pliant.cascade.simulated import (
     BY_BAG,
     ReferenceConfig,
     SimulatedCascade,
+    Walks,
     capacity,
     play,
     reference_load,
     walks,
 )
+from pliant.cli import journal, options
+from pliant.cli.plan import Play, Simulation, with_shares
 from pliant.errors import InputError, RegistryError
 from pliant.flows import settings
 from pliant.flows.cascade.champions import outputs_on_test
@@ -36,8 +37,7 @@ from pliant.flows.champions import load_champions
 from pliant.flows.release import open_registry
 from pliant.protocol import Request
 from pliant.registry.store import FolderStore
-from pliant.report import Observation, Report, summarise
-from pliant.workload import ReferenceLoad
+from pliant.report import Observation, summarise
 
 MOST_REQUESTS = 200_000
 DEADLINE = 0.5
@@ -47,32 +47,48 @@ COMPARED = ("default", "tabi", "single", "voting")
 HEADINGS = ("candidate", "requests", "utility", "in time", "acc.", "p50 ms", "p99 ms", "level", "dropped")
 
 
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A task's champion, its outputs on the test split, the steps of its candidates, and when it was published."""
+
+    cascade: Cascade
+    outputs: Outputs
+    steps: Walks
+    published: str
+
+    @property
+    def lengths(self) -> Any:
+        """Return [R] the tokens of the texts, as the first level reads them."""
+        return self.outputs.levels[0].length
+
+
 def run(args: Namespace) -> None:
     """`pliant simulate cascade`: print a table for every task with a champion, one line a candidate.
 
     Raises `InputError`, `RegistryError`.
     """
-    for cascade, outputs in _champions():
-        known, walked = knowledge([cascade], args.workers), {cascade.task: walks(cascade, outputs)}
-        load = _load(args.load, cascade, outputs, args.workers * capacity(known, walked), args.seed)
+    printed = list[dict[str, Any]]()
+    for served in _champions(settings.prepare()):
+        cascade = served.cascade
+        requests, rows = _load(args.load, [served], args.workers, args.seed)
         chosen = [number for number, each in enumerate(cascade.candidates) if each.name in COMPARED]
         if args.candidate is not None:
             chosen = [number_of(cascade, args.candidate)]
-        first, *others = HEADINGS
-        title = f"{cascade.task}: {args.load} on {args.workers} x {cascade.device}"
-        table = Table(Column(first, no_wrap=True), *others, title=title)
         for number in chosen:
-            requests = [replace(request, setting=number) for request in load.requests]
             rng = np.random.default_rng(args.seed)
-            device = SimulatedCascade(known, walked, requests, load.rows, rng, jitter=0.05)
-            seen = play(CascadeScheduler(known, args.workers), known, walked, requests, load.rows, device)
-            table.add_row(*_row(cascade, number, summarise(seen)))
-        Console(emoji=False).print(table)
+            result = summarise(_played([served], requests, rows, {cascade.task: number}, args.workers, rng))
+            levels = _levels(cascade, number, result.settings)
+            about = {"task": cascade.task, "candidate": cascade.candidates[number].name, "levels": levels}
+            printed.append({**about, **asdict(result)})
+        if not args.json:
+            title = f"{cascade.task}: {args.load} on {args.workers} x {cascade.device}"
+            options.show(title, HEADINGS, [_cells(row) for row in printed if row["task"] == cascade.task])
+    if args.json:
+        options.print_json(printed)
 
 
-def _champions() -> list[tuple[Cascade, Outputs]]:
-    """Return each task's champion with its outputs on the test split. Raises `RegistryError`."""
-    project = settings.prepare()
+def _champions(project: settings.Settings) -> list[Served]:
+    """Return each task's champion. Raises `RegistryError`."""
     tasks = load_champions(open_registry(project, "cascade"), Cascade)
     if not tasks:
         raise RegistryError("the registry holds no champion of the cascade system: run `pliant train cascade` first")
@@ -83,77 +99,109 @@ def _champions() -> list[tuple[Cascade, Outputs]]:
             raise RegistryError(
                 f"the saved outputs of {cascade.task} are gone from the store: run `pliant train cascade` again"
             )
-        champions.append((cascade, outputs))
+        champions.append(Served(cascade, outputs, walks(cascade, outputs), champion.published.created))
     return champions
 
 
 def setting_names() -> dict[int, str]:
     """Return the champions' models by number, such as things/large. Raises `RegistryError` without one."""
-    cascades = {cascade.task: cascade for cascade, _ in _champions()}
-    return {n: f"{task}/{cascades[task].levels[at].name}" for (task, at, _), n in numbers([*cascades.values()]).items()}
+    return _names([served.cascade for served in _champions(settings.prepare())])
 
 
-def again(_path: Path, requests: Sequence[Request], policy: str, workers: int) -> list[Observation]:
-    """Return what the champions' profiles give for these requests with a candidate. Raises `InputError`, `RegistryError`.
-
-    A journal holds no texts: each request stands for one of the test split of about its length. What a bag has answered
-    is in no journal.
-    """
-    champions = {cascade.task: (cascade, outputs) for cascade, outputs in _champions()}
-    missing = sorted({request.task for request in requests} - set(champions))
-    if missing:
-        raise InputError("task", missing[0], f"one of {', '.join(champions)}")
-    known = knowledge([cascade for cascade, _ in champions.values()], workers)
-    walked = {task: walks(*champion) for task, champion in champions.items()}
-    number = {task: number_of(cascade, policy) for task, (cascade, _) in champions.items()}
-    rng = np.random.default_rng(0)
-    orders = {task: np.argsort(outputs.levels[0].length) for task, (_, outputs) in champions.items()}
-    rows, changed = [], []
-    for request in requests:
-        order, lengths = orders[request.task], champions[request.task][1].levels[0].length
-        low, high = (int(np.searchsorted(lengths[order], request.length, side)) for side in ("left", "right"))
-        at = int(rng.integers(low, high)) if low < high else min(low, len(order) - 1)
-        rows.append(int(order[at]))
-        changed.append(replace(request, setting=number[request.task], length=int(lengths[rows[-1]])))
-    device = SimulatedCascade(known, walked, changed, rows, rng, jitter=0.05)
-    return play(CascadeScheduler(known, workers), known, walked, changed, rows, device)
+def _names(cascades: Sequence[Cascade]) -> dict[int, str]:
+    levels = {cascade.task: cascade.levels for cascade in cascades}
+    return {n: f"{task}/{levels[task][at].name}" for (task, at, _), n in numbers(cascades).items()} | {BY_BAG: "bag"}
 
 
-def _load(load: str, cascade: Cascade, outputs: Outputs, throughput: float, seed: int) -> ReferenceLoad:
-    """Return the load's requests. `throughput`: requests a second that the devices can answer. Raises `InputError`."""
-    lengths = outputs.levels[0].length
+def simulations(project: settings.Settings, load: str, candidate: str | None = None) -> list[Simulation]:
+    """Return that of all tasks under a load. Raises `InputError`, `RegistryError` without a champion."""
+    champions = _champions(project)
+    cascades = [served.cascade for served in champions]
+    chosen = {each.task: number_of(each, candidate) if candidate is not None else 0 for each in cascades}
+    names = _names(cascades)
+
+    def draw(seed: int) -> tuple[Sequence[Request], Play]:
+        (requests, rows), new = _load(load, champions, 1, seed), np.random.default_rng
+        return requests, with_shares(lambda some, n: _played(champions, some, rows, chosen, n, new(seed)), names)
+
+    published = min(served.published for served in champions)
+    return [Simulation(", ".join(each.task for each in cascades), cascades[0].device, published, draw)]
+
+
+def _played(
+    champions: Sequence[Served],
+    requests: Sequence[Request],
+    rows: Mapping[int, int],
+    chosen: Mapping[str, int],
+    workers: int,
+    rng: np.random.Generator,
+) -> list[Observation]:
+    """Return what becomes of requests. `rows`: by request, the text in its task; `chosen`: the candidate of each task."""
+    known = knowledge([served.cascade for served in champions], workers)
+    walked = {served.cascade.task: served.steps for served in champions}
+    numbered = [replace(request, setting=chosen[request.task]) for request in requests]
+    texts = [rows[request.id] for request in requests]
+    device = SimulatedCascade(known, walked, numbered, texts, rng, jitter=0.05)
+    return play(CascadeScheduler(known, workers), known, walked, numbered, texts, device)
+
+
+def _load(load: str, champions: Sequence[Served], workers: int, seed: int) -> tuple[list[Request], dict[int, int]]:
+    """Return the load's requests, equally many of each task, and the text of each in its task. Raises `InputError`."""
+    rng, of = np.random.default_rng(seed), {served.cascade.task: served for served in champions}
     if load == "reference":
+        known = knowledge([served.cascade for served in champions], workers)
+        throughput = workers * capacity(known, {task: served.steps for task, served in of.items()})
         longest = MOST_REQUESTS / 10 / (SHARES * throughput)
         config = ReferenceConfig(seconds=min(ReferenceConfig().seconds, longest))
-        return reference_load({cascade.task: [int(n) for n in lengths]}, throughput, seed, config)
-    rng = np.random.default_rng(seed)
+        lengths = {task: [int(n) for n in served.lengths] for task, served in of.items()}
+        drawn = reference_load(lengths, throughput, seed, config)
+        return list(drawn.requests), dict(enumerate(drawn.rows))
+    if load.startswith(loads.JOURNAL):
+        requests = journal.recorded(load, "cascade", MOST_REQUESTS)
+        rows = {request.id: _row(request, of, rng) for request in requests}
+        return [replace(r, length=int(of[r.task].lengths[rows[r.id]])) for r in requests], rows
     if load.startswith(loads.TRACE):
         times = loads.trace(load, (), MOST_REQUESTS)[loads.SECONDS]
     else:
         times = loads.drawn(load, KINDS, MOST_REQUESTS, rng)
-    rows = [int(row) for row in rng.integers(len(lengths), size=len(times))]
-    requests = tuple(
-        Request(number, float(at), float(at) + DEADLINE, cascade.task, 1.0, int(lengths[row]))
-        for number, (at, row) in enumerate(zip(times, rows, strict=True))
-    )
-    return ReferenceLoad(requests, rows=tuple(rows))
+    requests, rows, tasks = [], {}, list(of)
+    for number, at in enumerate(times.tolist()):
+        task = tasks[int(rng.integers(len(tasks)))]
+        rows[number] = int(rng.integers(len(of[task].lengths)))
+        requests.append(Request(number, at, at + DEADLINE, task, 1.0, int(of[task].lengths[rows[number]])))
+    return requests, rows
 
 
-def _row(cascade: Cascade, number: int, result: Report) -> tuple[str, ...]:
-    answered = max(1, sum(result.settings.values()))
+def _row(request: Request, champions: Mapping[str, Served], rng: np.random.Generator) -> int:
+    """Return a text of about the length of a journal's request, which holds none. Raises `InputError`."""
+    if request.task not in champions:
+        raise InputError("task", request.task, f"one of {', '.join(champions)}")
+    lengths = champions[request.task].lengths
+    order = np.argsort(lengths)
+    low, high = (int(np.searchsorted(lengths[order], request.length, side)) for side in ("left", "right"))
+    return int(order[int(rng.integers(low, high)) if low < high else min(low, len(order) - 1)])
+
+
+def _levels(cascade: Cascade, number: int, used: Mapping[int, int]) -> dict[str, float]:
+    """Return the share of the answers that each level gave."""
+    answered = max(1, sum(used.values()))
     level_of = {number: level for (_, level, _), number in numbers([cascade]).items()}
     given = Counter[str]()
-    for model, count in result.settings.items():
+    for model, count in used.items():
         level = cascade.candidates[number].levels[0] if model == BY_BAG else level_of[model]
         given[cascade.levels[level].name] += count
+    return {name: count / answered for name, count in given.items()}
+
+
+def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     return (
-        cascade.candidates[number].name,
-        str(result.requests),
-        f"{result.utility:.0f}",
-        f"{result.attainment:.1%}",
-        f"{result.accuracy:.3f}",
-        f"{1e3 * result.p50:.1f}",
-        f"{1e3 * result.p99:.1f}",
-        " ".join(f"{name}:{count / answered:.0%}" for name, count in given.items()),
-        ", ".join(f"{reason}: {count}" for reason, count in result.drops.items()) or "-",
+        row["candidate"],
+        str(row["requests"]),
+        f"{row['utility']:.0f}",
+        f"{row['attainment']:.1%}",
+        f"{row['accuracy']:.3f}",
+        f"{1e3 * row['p50']:.1f}",
+        f"{1e3 * row['p99']:.1f}",
+        " ".join(f"{level}:{share:.0%}" for level, share in row["levels"].items()),
+        ", ".join(f"{reason}: {count}" for reason, count in row["drops"].items()) or "-",
     )

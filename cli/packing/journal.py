@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 
-from pliant import comparison
-from pliant.cli.packing.simulate import served
-from pliant.errors import InputError
 from pliant.packing.scheduling import journal
-from pliant.packing.scheduling.reference import rules_of
 from pliant.packing.scheduling.request import Prompt
-from pliant.packing.scheduling.simulated import simulate
 from pliant.protocol import Action, Answer, Arrived, Cancelled, Drop, Finished, JournalEntry, Launch, Request, Woke
-from pliant.report import Observation
 from pliant.serving.journal import entries as lines
 
 
@@ -30,7 +23,7 @@ def entries(path: Path) -> Iterator[JournalEntry]:
             running.pop(id, None)
             yield JournalEntry(now, Cancelled(id), ())
         for prompt in given.arrived:
-            yield JournalEntry(now, Arrived(_request(prompt)), ())
+            yield JournalEntry(now, Arrived(as_request(prompt)), ())
         for id in (*plan.offloaded, *plan.discarded, *(id for id, _ in plan.dropped)):
             running.pop(id, None)
         running |= dict.fromkeys(plan.admitted, number)
@@ -45,33 +38,11 @@ def entries(path: Path) -> Iterator[JournalEntry]:
             yield JournalEntry(now, Woke(), tuple(actions))
 
 
-def _request(prompt: Prompt) -> Request:
+def as_request(prompt: Prompt) -> Request:
+    """Return a prompt as the other systems have their requests."""
     return Request(
         prompt.id, prompt.arrival, prompt.deadline, "prompts", prompt.utility, prompt.tokens, 0, prompt.tenant
     )
-
-
-def again(path: Path, _requests: Sequence[Request], policy: str, _workers: int) -> list[Observation]:
-    """Return what the champion's profile gives for the finished prompts under a policy. Raises `InputError`.
-
-    Prompts that were refused or left are as long as the median of the others, since nobody knows what they would have been.
-    """
-    packing, context = served()[0]
-    rules = rules_of(packing, context, comparison.resolve("packing", policy))
-    prompts, known = prompts_of(path)
-    usual = sorted(known.values())[len(known) // 2] if known else 1
-    most = min(context, packing.memory.pages * packing.memory.page_tokens)
-    lengths = {prompt.id: min(known.get(prompt.id, usual), prompt.limit) for prompt in prompts}
-    fitting = [replace(prompt, exact=lengths[prompt.id]) for prompt in prompts if prompt.tokens + prompt.limit <= most]
-    if len(fitting) < len(prompts):
-        limit = f"within the {most} tokens that the champion can hold"
-        raise InputError("journal", f"{len(prompts) - len(fitting)} longer prompts", limit)
-    run = simulate(fitting, lengths, rules, packing.memory, packing.steps)
-    of = {prompt.id: _request(prompt) for prompt in fitting}
-    return [
-        Observation(of[fate.id], dropped=fate.dropped) if fate.dropped else Observation(of[fate.id], fate.ended)
-        for fate in run.fates
-    ]
 
 
 def prompts_of(path: Path) -> tuple[list[Prompt], dict[int, int]]:

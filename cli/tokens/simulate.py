@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from dataclasses import asdict
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 from pliant import comparison, loads, workload
+from pliant.cli import journal, options
+from pliant.cli.plan import Play, Simulation, with_shares
 from pliant.errors import InputError, RegistryError
 from pliant.flows import settings
+from pliant.flows.release import open_registry
 from pliant.flows.tokens.champions import load_champion
 from pliant.flows.tokens.stages import Bundle
 from pliant.protocol import Journal, Request
-from pliant.report import Observation, Report, observations, report
+from pliant.registry.names import TOKENS_PROFILE
+from pliant.report import Report, observations, report
 from pliant.simulator import simulate
 from pliant.tokens.bound import Devices, fluid
 from pliant.tokens.points import named
@@ -30,32 +32,43 @@ KINDS = f"{loads.DRAWN} or trace:FILE"
 
 
 def run(args: Namespace) -> None:
-    """`pliant simulate tokens`."""
-    simulate_load(args.load, args.policy, args.gamma, args.workers, args.seed)
+    """Print the report of a load under a policy. Raises `InputError`, `RegistryError` without a champion."""
+    bundle = _champion(settings.read())
+    requests = requests_of(args.load, bundle, args.workers, args.seed)
+    result = report(_played(bundle, requests, args.policy, args.gamma, args.workers, args.seed))
+    bound = fluid(requests, Devices(bundle.profile.latency, _tested(bundle), args.workers)).utility
+    if args.json:
+        options.print_json({"policy": args.policy, "device": bundle.profile.device, "bound": bound, **asdict(result)})
+    else:
+        _print(result, bound, f"{args.load} on {args.workers} x {bundle.profile.device}, policy {args.policy}")
 
 
-def simulate_load(load: str, policy: str, gamma: int | None, workers: int, seed: int) -> Report:
-    """Print and return the report of `load` under a policy. Raises `InputError`, `RegistryError` without a champion."""
-    bundle = _champion()
-    requests = requests_of(load, bundle, workers, seed)
-    result = report(_played(bundle, requests, policy, gamma, workers, seed))
-    bound = fluid(requests, Devices(bundle.profile.latency, _tested(bundle), workers)).utility
-    _print(result, bound, f"{load} on {workers} x {bundle.profile.device}, policy {policy}")
-    return result
+def simulations(
+    project: settings.Settings, load: str, policy: str = "default", gamma: int | None = None
+) -> list[Simulation]:
+    """Return the champion's under a load. Raises `InputError`, `RegistryError` without one."""
+    bundle, version = _champion(project), open_registry(project, "tokens").version(TOKENS_PROFILE)
+    names = _names(bundle)
 
+    def draw(seed: int) -> tuple[Sequence[Request], Play]:
+        play = with_shares(lambda some, n: observations(_played(bundle, some, policy, gamma, n, seed)), names)
+        return requests_of(load, bundle, 1, seed), play
 
-def again(_path: Path, requests: Sequence[Request], policy: str, workers: int) -> list[Observation]:
-    """Return what the champion's profile gives for these requests under a policy. Raises `InputError`, `RegistryError`."""
-    return observations(_played(_champion(), requests, policy, None, workers, 0))
+    tasks = ", ".join(task.name for task in bundle.tasks)
+    return [Simulation(tasks, bundle.profile.device, version.created if version else "", draw)]
 
 
 def setting_names() -> dict[int, str]:
     """Return the champion's settings by what a reader calls them. Raises `RegistryError` without one."""
-    return {setting: named(setting) for setting in _champion().profile.latency.settings}
+    return _names(_champion(settings.read()))
 
 
-def _champion() -> Bundle:
-    bundle = load_champion(settings.read())
+def _names(bundle: Bundle) -> dict[int, str]:
+    return {setting: named(setting) for setting in bundle.profile.latency.settings}
+
+
+def _champion(project: settings.Settings) -> Bundle:
+    bundle = load_champion(project)
     if bundle is None:
         raise RegistryError("the registry holds no champion of the tokens system: run `pliant train tokens` first")
     return bundle
@@ -87,6 +100,8 @@ def requests_of(load: str, bundle: Bundle, workers: int, seed: int) -> list[Requ
     if load == "reference":
         capacity = bundle.profile.latency.throughput(0, bundle.profile.latency.batches[-1])
         return list(reference_load(names, workers * capacity, seed).requests)
+    if load.startswith(loads.JOURNAL):
+        return journal.recorded(load, "tokens", MOST_REQUESTS)
     if load.startswith(loads.TRACE):
         times = loads.trace(load, (), MOST_REQUESTS)[loads.SECONDS]
     else:
@@ -95,11 +110,11 @@ def requests_of(load: str, bundle: Bundle, workers: int, seed: int) -> list[Requ
 
 
 def _print(result: Report, bound: float, title: str) -> None:
-    table = Table(title=title, show_header=False)
+    rows = []
     for name in ("requests", "offered", "utility", "attainment", "accuracy", "goodput", "p50", "p99", "batch"):
         value = getattr(result, name)
-        table.add_row(name, f"{value:.4g}" if isinstance(value, float) else str(value))
-    table.add_row("of the fluid bound", f"{result.utility / bound:.1%}" if bound else "-")
+        rows.append((name, f"{value:.4g}" if isinstance(value, float) else str(value)))
+    rows.append(("of the fluid bound", f"{result.utility / bound:.1%}" if bound else "-"))
     for name in ("outcomes", "drops", "settings"):
-        table.add_row(name, ", ".join(f"{k}: {v}" for k, v in getattr(result, name).items()))
-    Console().print(table)
+        rows.append((name, ", ".join(f"{k}: {v}" for k, v in getattr(result, name).items())))
+    options.show(title, (), rows)

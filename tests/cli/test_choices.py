@@ -58,22 +58,23 @@ def refused(command: str, option: str, choice: str) -> str | None:
                 service_settings(settings.read({}), kind, **{name: choice})
                 if (system, name) == ("packing", "policy"):
                     assert not BY_NAME[choice].needs_exact, "no service knows the lengths of its outputs"
-            case "simulate", "tokens", "policy":
+            case "simulate" | "plan", "tokens", "policy":
                 known = knowledge(tiny_profile("", "cpu", (-15, -4, 0, 4, 8)), [])
                 make(choice, known)
-            case "simulate", "bins", "dispatch":  # said to be for devices that each hold a single runtime
+            case "simulate" | "plan", "bins", "dispatch":  # said to be for devices that each hold a single runtime
                 bins_simulation.compared([bins()], "poisson:20:0.2", choice, "single", 1, 0)
-            case "simulate", "bins", "placement":
+            case "simulate" | "plan", "bins", "placement":
                 bins_simulation.compared([bins()], "poisson:20:0.2", bins_simulation.DEFAULT, choice, 1, 0)
-            case "simulate", "bins", "policy":
+            case "simulate" | "plan", "bins", "policy":
                 shared = bins(placement="shared")
                 bins_simulation.compared([shared], "poisson:20:0.2", bins_simulation.DEFAULT, None, 1, 0, choice)
-            case "simulate", "packing", "policy":
-                packing_simulation.compared(packing(), CONTEXT, "poisson:20:0.2", choice, 0)
+            case "simulate" | "plan", "packing", "policy":
+                prompts = packing_simulation.requests_of("poisson:20:0.2", packing(), CONTEXT, 0)
+                packing_simulation.compared(packing(), CONTEXT, prompts, choice)
             case "profile", "packing", "engine":
                 service_settings(settings.read({}), settings_of("packing"), engine=choice)
             case "journal", _, "system":
-                assert choice in systems.names()  # which of them fits the entries: test_journal.py
+                systems.system(choice)
             case "keys", "add", "role":
                 new_key("somebody", (choice,), "", Keys())
             case _:

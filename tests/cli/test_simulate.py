@@ -16,7 +16,6 @@ from pliant.cascade.simulated import ReferenceConfig
 from pliant.cli.bins import simulate as bins_command
 from pliant.cli.cascade import simulate as cascade_command
 from pliant.cli.packing import simulate as packing_command
-from pliant.cli.packing.simulate import HEADINGS
 from pliant.cli.tokens import simulate as tokens_command
 from pliant.errors import InputError
 from pliant.flows.cascade.champions import Record, Saved
@@ -28,6 +27,7 @@ from pliant.packing.scheduling.request import Memory
 from pliant.profiling.cascade.latency import LatencyConfig
 from pliant.registry.names import BINS_PREFIX, CASCADE_TASK, PACKING_GENERATOR, PACKING_PREFIX
 from pliant.registry.store import FolderStore
+from pliant.report import summarise
 from tests.fixtures.bins.scenarios import bins
 from tests.fixtures.cascade.artifacts import things
 from tests.fixtures.cascade.tiny import some_cascade, some_outputs
@@ -136,10 +136,10 @@ def test_bins_a_load_has_the_streams_asked_for_and_lengths_as_the_champion_was_m
 def test_bins_ours_is_served_by_the_policy_asked_for_and_the_others_as_ever():
     rows = {}
     for policy in BINS_POLICIES:
-        table = bins_command.compared([MAIL], "poisson:700:1", "completion", "shared", 1, 0, policy)
-        rows[policy] = list(zip(*(column.cells for column in table.columns), strict=True))
-    assert [rows[policy][0][0] for policy in rows] == ["ours, shared", "first-come, shared"]
-    assert len({row[0][1:] for row in rows.values()}) == 2 and len({tuple(row[1:]) for row in rows.values()}) == 1
+        rows[policy] = bins_command.compared([MAIL], "poisson:700:1", "completion", "shared", 1, 0, policy)
+    assert [rows[policy][0].pop("scheme") for policy in rows] == ["ours, shared", "first-come, shared"]
+    ours, others = zip(*((first, rest) for first, *rest in rows.values()), strict=True)
+    assert ours[0] != ours[1] and str(others[0]) == str(others[1])
 
 
 @pytest.mark.parametrize(
@@ -167,23 +167,31 @@ class First:
         return streams[0].cost(waiting[0].length)[0] if streams else self.known.latency.settings[0], waiting[:1]
 
 
+def played_tokens(policy: str, gamma: int | None = None):
+    """The report of a load on the champion's profile."""
+    [simulation] = tokens_command.simulations(read(), "poisson:20:5", policy, gamma)
+    requests, play = simulation.draw(0)
+    return summarise(play(requests, 1)[0])
+
+
 def test_an_installed_policy_is_simulated_on_the_champions_profile(registry, monkeypatch):
     monkeypatch.setattr(comparison, "resolve", lambda system, policy: policy if policy != "mine" else own[system])
     own = {"tokens": First, "bins": First, "packing": EarliestDeadline}
     publish_tokens(registry)
-    report = tokens_command.simulate_load("poisson:20:5", "mine", None, 1, 0)
+    report = played_tokens("mine")
     assert report.batch == 1 and len(report.settings) == 1
     with pytest.raises(InputError, match="gamma"):
-        tokens_command.simulate_load("poisson:20:5", "mine", 0, 1, 0)
-    table = bins_command.compared([MAIL], "poisson:100:1", "completion", "shared", 1, 0, "mine")
-    assert next(iter(table.columns[0].cells)) == "mine" and table.row_count == 5
+        played_tokens("mine", 0)
+    rows = bins_command.compared([MAIL], "poisson:100:1", "completion", "shared", 1, 0, "mine")
+    assert rows[0]["scheme"] == "mine" and len(rows) == 5
     with pytest.raises(InputError, match="shared"):
         bins_command.compared([MAIL], "poisson:100:1", "completion", "single", 1, 0, "mine")
-    rows = [
-        [next(iter(each.cells)) for each in packing_command.compared(TINY, CONTEXT, "poisson:100:3", name, 0).columns]
-        for name in ("mine", "edf", "default")
-    ]
-    assert rows[0][1:] == rows[1][1:] != rows[2][1:]
+    requests = packing_command.requests_of("poisson:100:3", TINY, CONTEXT, 0)
+    figures = []
+    for name in ("mine", "edf", "default"):
+        [row] = packing_command.compared(TINY, CONTEXT, requests, name)
+        figures.append({**row, "policy": ""})
+    assert figures[0] == figures[1] != figures[2]
 
 
 def test_cascade_the_reference_load_is_simulated_for_the_candidate_that_is_named(registry, capsys, monkeypatch):
@@ -223,18 +231,19 @@ def test_packing_a_cache_that_is_smaller_than_the_context_limits_the_output(tmp_
     load = write_trace(tmp_path, "csv", {**trace, "output_tokens": [20, 20]})
     requests = packing_command.requests_of(load, small, CONTEXT, 0)
     assert requests.left_out == 1 and requests.prompts[0].limit == 22
-    assert packing_command.compared(small, CONTEXT, load, None, 0).row_count == len(PACKING_POLICIES)
+    assert [row["policy"] for row in packing_command.compared(small, CONTEXT, requests, None)] == [*PACKING_POLICIES]
 
 
 def test_packing_all_policies_are_compared_or_one_is_shown_with_the_plans_parameters():
-    def shown_of(plan, policy: str | None, load: str = "poisson:100:3") -> dict[str, list[str]]:
-        table = packing_command.compared(plan, CONTEXT, load, policy, 0)
-        return {heading: list(column.cells) for heading, column in zip(HEADINGS, table.columns, strict=True)}
+    def rows_of(plan, policy: str | None, load: str = "poisson:100:3") -> list[dict]:
+        return packing_command.compared(plan, CONTEXT, packing_command.requests_of(load, plan, CONTEXT, 0), policy)
 
-    whole, alone = shown_of(TINY, None), shown_of(TINY, "s3")
-    assert whole[HEADINGS[0]] == list(PACKING_POLICIES) and alone[HEADINGS[0]] == ["s3"]
-    assert len(set(whole["requests"])) == 1 and float(whole["requests"][0]) == pytest.approx(300, rel=0.2)
+    whole, alone = rows_of(TINY, None), rows_of(TINY, "s3")
+    assert [row["policy"] for row in whole] == list(PACKING_POLICIES) and alone == [
+        row for row in whole if row in alone
+    ]
+    assert len({row["requests"] for row in whole}) == 1 and whole[0]["requests"] == pytest.approx(300, rel=0.2)
     patient, not_at_all = (
-        shown_of(replace(TINY, patience=value), "default", "poisson:200:3")["mean s"][0] for value in (4.0, 0.0)
+        rows_of(replace(TINY, patience=value), "default", "poisson:200:3")[0]["completion"] for value in (4.0, 0.0)
     )
-    assert patient != not_at_all and np.isfinite(float(patient))
+    assert patient != not_at_all and np.isfinite(patient)
