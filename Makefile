@@ -9,7 +9,7 @@ SETTING := $(PINNED) $(if $(SLOW)$(AVX2),env ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX
 # tests/conftest.py says how many processes; a file of tests stays in one process.
 PYTEST := $(SETTING) $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder $(if $(SHUFFLE),--shuffle $(SHUFFLE))
 
-.PHONY: demo test lint check ledger attacks chaos conformance nightly mutants sbom stack stack-test lock install tools clean
+.PHONY: demo test lint check ledger attacks chaos conformance nightly mutants sbom stack stack-test site lock install tools clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -80,6 +80,9 @@ sbom: OF := $(BIN)/python
 sbom: tools ## write sbom.cdx.json: all that is installed, with versions and licences (CycloneDX 1.6), OF=.venv/bin/python
 	$(BIN)/python -m cyclonedx_py environment $(OF) --pyproject pyproject.toml --spec-version 1.6 --output-reproducible \
 		--gather-license-texts --no-validate --output-file sbom.cdx.json
+
+site: tools ## build the pages with search into .pliant/site
+	$(BIN)/python -m sphinx -q -W -c docs . .pliant/site
 
 lock: tools ## remake the exact pins from the ranges in pyproject.toml
 	$(BIN)/uv pip compile --universal --python-version 3.11 --extra dev --extra bench --extra postgres --no-header --no-annotate --no-emit-index-url \

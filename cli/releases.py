@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 DELIVER_SECONDS = 3.0
 METRICS_SHOWN = 6  # of a model
+PROMISED = "promised_"  # what metrics begin with that are held to later
+TRAINING = ("encoder_seconds", "generator_seconds")  # metrics that say nothing of serving
 SHORT = 12  # characters of a digest
 BY_HAND = "promoted by hand"
 
@@ -201,9 +203,12 @@ def _lines(status: SystemStatus) -> list[str]:
         lines.append(f"  why: {live.reason}")
     lines += [f"  {name} version {number} is not in the registry any more" for name, number in status.gone.items()]
     for name, metrics in status.promises.items():
-        shown = ", ".join(f"{measure} {value:.4g}" for measure, value in list(metrics.items())[:METRICS_SHOWN])
-        more = f" and {len(metrics) - METRICS_SHOWN} more" if len(metrics) > METRICS_SHOWN else ""
-        lines.append(f"  promised by {name}: {shown}{more}")
+        promised = {measure: value for measure, value in metrics.items() if measure.startswith(PROMISED)}
+        measured = {measure: value for measure, value in metrics.items() if measure not in (*promised, *TRAINING)}
+        for word, figures in (("promised by", promised), ("measured for", measured)):
+            shown = ", ".join(f"{measure} {value:.4g}" for measure, value in list(figures.items())[:METRICS_SHOWN])
+            more = f" and {len(figures) - METRICS_SHOWN} more" if len(figures) > METRICS_SHOWN else ""
+            lines += [f"  {word} {name}: {shown}{more}"] if figures else []
     lines += [f"  {line}" for line in _others(status) + _runs(status)]
     return lines
 

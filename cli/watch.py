@@ -28,6 +28,7 @@ def _schedule(args: Namespace) -> None:
 
 
 EVENTS_SHOWN = 10
+WIDEST = 0.5  # interval of an estimate that says anything
 COLUMNS = ("stream", "state", "answers", "evidence", "alarm at", "what changed")
 
 
@@ -104,8 +105,9 @@ def alarm_lines(state: Mapping[str, Any]) -> Iterator[str]:
     for alarm in state["alarms"]:
         yield f"changed since {alarm.get('at', '?')}: {alarm.get('sentence', alarm.get('stream', '?'))}"
     for task, estimate in state["estimated_accuracy"].items():
-        low, high = f"{estimate['low']:.1%}", f"{estimate['high']:.1%}"
-        yield f"estimated accuracy of {task}, without labels: {estimate['accuracy']:.1%} ({low} to {high})"
+        low, high = estimate["low"], estimate["high"]
+        known = f"{estimate['accuracy']:.1%} ({low:.1%} to {high:.1%})" if high - low <= WIDEST else "too few answers"
+        yield f"estimated accuracy of {task}, without labels: {known}"
 
 
 def _show(states: Mapping[str, Any], homes: Collection[Path]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -59,3 +61,10 @@ def test_the_pages_keep_within_their_budget():
     words = {page: len(page.read_text(encoding="utf-8").split()) for page in PAGES}
     assert sum(words.values()) <= MOST_WORDS, {str(page): count for page, count in words.items()}
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= MOST_README
+
+
+def test_the_site_is_built_without_a_warning_and_can_be_searched(tmp_path):
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "-c", "docs", ".", tmp_path]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "deadline" in (tmp_path / "searchindex.js").read_text() and (tmp_path / "docs/gallery.html").is_file()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from functools import partial
 
 import numpy as np
@@ -35,13 +36,12 @@ def beside(config: PackingFlowConfig, sides: tuple[Side, Side], progress: Progre
     batch = min(BATCH, most, old.memory.sequences, new.memory.sequences)
     middle, long = (int(np.clip(n, batch, most)) for n in np.quantile(new.prompt_tokens, [0.5, 0.9]))
     points = (1, long, 0), (1, middle, TOKENS), (batch, middle // batch, TOKENS)
-    with threads(config.threads):
+    with threads(config.threads), ExitStack() as opened:
         engines = [_engine(*side, long + batch * TOKENS, config) for side in sides]
-        calls = [[partial(_generate, engine, *point) for point in points] for engine in engines]
-        ratio = interleave(calls, config.device, progress, budget)
         for engine in engines:
-            engine.close()
-    return Beside(ratio)
+            opened.callback(engine.close)
+        calls = [[partial(_generate, engine, *point) for point in points] for engine in engines]
+        return Beside(interleave(calls, config.device, progress, budget))
 
 
 def _engine(generator: Generator, plan: Packing, tokens: int, config: PackingFlowConfig) -> PagedEngine:

@@ -10,6 +10,7 @@ import socket
 import pytest
 
 from pliant.cli.main import main
+from pliant.cli.watch import alarm_lines
 from pliant.flows import settings
 from pliant.flows.release import open_registry
 from pliant.registry import codec
@@ -36,7 +37,8 @@ def published(tmp_path_factory):
     registry = open_registry(settings.Settings(folder, f"sqlite:///{runs / 'mlflow.db'}", runs / "artifacts"), "bins")
     codec.save(some_bins(), folder / "bins")
     table = {"text": np.array(("a", "b"))}
-    package = Package(BINS, folder / "bins", table, {"seconds": np.zeros(2)}, metrics={"kept_in_time": 0.98765})
+    metrics = {"encoder_seconds": 9.0, "promised_share": 0.9, "kept_in_time": 0.98765}
+    package = Package(BINS, folder / "bins", table, {"seconds": np.zeros(2)}, metrics=metrics)
     with light(), registry.run("bins") as run:
         for _ in range(3):
             registry.commit({BINS: registry.publish(run, package).version}, run, about="why")
@@ -60,13 +62,19 @@ def served() -> int:
     return open_registry(settings.read(), "bins").release("bins").number
 
 
-def test_status_says_what_is_served_since_when_what_waits_what_was_promised_and_the_last_runs(place, capsys):
+def test_status_says_what_is_served_since_when_what_waits_what_was_measured_and_the_last_runs(place, capsys):
     text = shown(["status", "bins"], capsys)
     assert text.startswith("bins: release 3 is served since 20") and f"  {BINS} version 3" in text
-    assert f"  promised by {BINS}: kept_in_time 0.9877" in text
+    assert f"  promised by {BINS}: promised_share 0.9\n  measured for {BINS}: kept_in_time 0.9877\n" in text
     assert "  release 4 (challenger, refused) since 20" in text and ": it is slower" in text
     assert "  release 2 (previous, left) since" in text and "  release 1 (left) since" in text
     assert "run bins, started 20" in text and ": finished after " in text
+
+
+@pytest.mark.parametrize(("low", "said"), [(0.6, "80.0% (60.0% to 90.0%)"), (0.0, "too few answers")])
+def test_an_accuracy_that_nobody_can_estimate_yet_is_no_figure(low, said):
+    (line,) = alarm_lines({"alarms": (), "estimated_accuracy": {"t": {"accuracy": 0.8, "low": low, "high": 0.9}}})
+    assert line == f"estimated accuracy of t, without labels: {said}"
 
 
 def test_status_of_a_system_without_a_release_and_of_all_systems_says_so(place, here, capsys):

@@ -78,6 +78,7 @@ def test_a_good_challenger_becomes_champion_by_itself_and_a_rollback_takes_the_f
             while not service.assembly.refresher.watcher.to_dict()["streams"]:  # what is usual is learnt anew
                 await ask(service, 1)
                 await asyncio.sleep(0.02)
+            await until(lambda: trials.to_dict() is None)
 
         service.wait(scenario())
         status = service.call("GET", "/status").json()
