@@ -19,11 +19,11 @@ True
 
 The public names, by system:
 
-- all: `Request`, `LatencyTable`, `simulate`, `replay`, `observations`, `summarise`
+- all: `compare`, `Request`, `LatencyTable`, `simulate`, `replay`, `observations`, `summarise`
 - tokens: `tokens_scheduler`, `TokensKnowledge`, `SimulatedTokens`, `plan_tokens`, `rate_rule`
 - bins: `BinsScheduler`, `BinsKnowledge`, `SimulatedBins`, `allocate`
-- cascade: `CascadeScheduler`, `CascadeKnowledge`, `SimulatedCascade`, `plan_cascade`
-- packing: `PackingScheduler`, `simulate_packing`, `packing_rules`
+- cascade: `CascadeScheduler`, `CascadeKnowledge`, `SimulatedCascade`, `plan_cascade`, `Candidate`, `Gate`
+- packing: `PackingScheduler`, `simulate_packing`, `packing_rules`, `PackingPolicy`
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from importlib import import_module
 from typing import Any
 
 _OFFERED = {
+    "compare": "comparison:compare",
     "Request": "protocol:Request",
     "LatencyTable": "latency:LatencyTable",
     "simulate": "simulator:simulate",
@@ -54,6 +55,9 @@ _OFFERED = {
     "PackingScheduler": "packing.scheduling.scheduler:PackingScheduler",
     "simulate_packing": "packing.scheduling.simulated:simulate",
     "packing_rules": "packing.scheduling.reference:rules_of",
+    "PackingPolicy": "packing.scheduling.policies:OnDemand",
+    "Candidate": "cascade.artifact:Candidate",
+    "Gate": "cascade.artifact:Gate",
 }
 
 __all__ = list(_OFFERED)

@@ -90,7 +90,7 @@ FRAMEWORK_HOMES = {
 }
 """Where a framework may be imported, besides benchmarks and cli."""
 
-OPTIONAL = ("numba", "onnx", "onnxruntime", "triton", "vllm", "llguidance", "pydantic", "pydantic_core")
+OPTIONAL = ("pandas", "numba", "onnx", "onnxruntime", "triton", "vllm", "llguidance", "pydantic", "pydantic_core")
 """A bare GPU machine lacks them: the files of `pliant` that are their homes are imported by those alone that need them."""
 _EVERYWHERE = (
     "numpy",

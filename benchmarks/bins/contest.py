@@ -16,7 +16,6 @@ from itertools import product
 import numpy as np
 
 from pliant.benchmarks.bins import traces
-from pliant.benchmarks.bins.published import BERT_BASE, BERT_LARGE, LOAD_SECONDS, Published, published_bins
 from pliant.benchmarks.bins.traces import Trace
 from pliant.benchmarks.harness import Context, Measured, need
 from pliant.benchmarks.results import Target
@@ -24,6 +23,7 @@ from pliant.benchmarks.runs import run_all
 from pliant.bins.knowledge import Knowledge, knowledge_of
 from pliant.bins.planning import plan as planner
 from pliant.bins.planning.plan import Window, start_plan, swaps
+from pliant.bins.published import BERT_BASE, BERT_LARGE, LOAD_SECONDS, Published, published_bins
 from pliant.bins.replay import Pool, Replay, shared
 
 WARM = 120.0  # seconds
@@ -88,7 +88,7 @@ TRACES: Mapping[str, Callable[[float, float, int], Trace]] = {
 
 def serve(job: Job) -> Row:
     """Serve one job. The rate is such that the requests' own work, each in its own bin, is `utilisation` of the devices."""
-    bins = published_bins(FACTS[job.ground])
+    bins = published_bins(FACTS[job.ground], traces.stretched()[0])
     scheme = next(scheme for scheme in SCHEMES if scheme.name == job.scheme)
     known = knowledge_of([bins], scheme.runtimes, scheme.placement)
     # The seconds [max length + 1] of a request in the static runtime of its bin.

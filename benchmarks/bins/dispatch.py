@@ -18,12 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pliant.benchmarks.bins import traces
-from pliant.benchmarks.bins.published import BERT_BASE, LONGEST, published_bins
 from pliant.benchmarks.harness import Context, Measured, need
 from pliant.benchmarks.results import Target
 from pliant.bins.artifact import Shape
 from pliant.bins.knowledge import Config, Knowledge, knowledge_of
 from pliant.bins.planning.plan import start_plan
+from pliant.bins.published import BERT_BASE, LONGEST, published_bins
 from pliant.bins.scheduler import BinsScheduler
 from pliant.bins.simulated import SimulatedBins
 from pliant.protocol import Arrived, Request, Woke
@@ -76,7 +76,9 @@ def load(utilisation: float, count: int, lengths: NDArray[np.int64], instances: 
     share = np.bincount(np.searchsorted(edges, lengths), minlength=RUNTIMES) / len(lengths)
     shapes = (*(Shape(int(edge), 1) for edge in edges), Shape(LONGEST, 1, True))
     seconds = tuple(BERT_BASE.dynamic_seconds(float(edge)) / BERT_BASE.factor for edge in edges)
-    known = knowledge_of([replace(published_bins(BERT_BASE), shapes=shapes, seconds=seconds)], "static", "single")
+    known = knowledge_of(
+        [replace(published_bins(BERT_BASE, traces.stretched()[0]), shapes=shapes, seconds=seconds)], "static", "single"
+    )
     held, mean = tuple(start_plan(known, instances, share.tolist())), float(share @ [r.alone for r in known.runtimes])
     rng, stream = np.random.default_rng(0), known.streams[0]
     times = np.cumsum(rng.exponential(mean / (utilisation * instances), count))

@@ -15,11 +15,11 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from pliant.benchmarks.bins.published import BERT_BASE, BERT_LARGE, LONGEST
 from pliant.benchmarks.harness import Context, Measured
 from pliant.benchmarks.results import Target
 from pliant.benchmarks.runs import seconds_of
 from pliant.bins.planning.allocate import Demand, allocate
+from pliant.bins.published import BERT_BASE, BERT_LARGE, LONGEST
 
 Floats = NDArray[np.float64]
 

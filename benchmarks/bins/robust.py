@@ -1,6 +1,6 @@
 """Bins in worlds that differ from the profile: the default against first come, first served.
 
-Profile: the paper's latencies of BERT-base (benchmarks/bins/published.py), every device with all runtimes, as is the
+Profile: the paper's latencies of BERT-base (pliant/bins/published.py), every device with all runtimes, as is the
 default; lengths are made up, most of them short. Goodput: answers in time a second.
 """
 
@@ -12,12 +12,12 @@ from functools import cache, partial
 
 import numpy as np
 
-from pliant.benchmarks.bins.published import BERT_BASE, EDGES, published_bins
 from pliant.benchmarks.robust import contest
 from pliant.benchmarks.robust.clients import Contestant, crowd
 from pliant.benchmarks.robust.contest import FirstCome
 from pliant.bins import simulated
 from pliant.bins.knowledge import Config, Knowledge, knowledge_of
+from pliant.bins.published import BERT_BASE, EDGES, published_bins
 from pliant.bins.scheduler import BinsScheduler
 from pliant.protocol import Answer, Finished, Launch, Request, Result, Scheduler
 from pliant.workload import Segment, piecewise

@@ -27,10 +27,11 @@ def train(parser: ArgumentParser) -> None:
 def simulate(parser: ArgumentParser) -> None:
     from pliant.bins.dispatch import DISPATCHES
     from pliant.bins.policies import POLICIES
+    from pliant.comparison import described
 
     options.load(parser, "seconds, length")
     options.simulated_workers(parser)
-    options.policy(parser, POLICIES, "default")
+    options.policy(parser, POLICIES | described("bins"), "default")
     text = "how a device is chosen for a request where each holds a single runtime (default: completion)"
     parser.add_argument("--dispatch", choices=DISPATCHES, help=text)
     text = "every device holds all runtimes, or a single one (default: as the champion was made for)"

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Column, Table
 
+from pliant import comparison, loads
 from pliant.bins.artifact import PLACEMENTS, Bins
 from pliant.bins.dispatch import DISPATCHES
 from pliant.bins.knowledge import Config, Knowledge, knowledge_of
@@ -24,7 +25,6 @@ from pliant.bins.planning.plan import start_plan
 from pliant.bins.policies import choice_of
 from pliant.bins.scheduler import BinsScheduler
 from pliant.bins.simulated import JITTER, TYPICAL, SimulatedBins, capacity, reference_load, typical
-from pliant.cli import loads
 from pliant.errors import InputError, RegistryError
 from pliant.flows import settings
 from pliant.flows.champions import champion_artifacts
@@ -69,11 +69,17 @@ def compared(
 
     `dispatch`, `placement` and `policy` are of our scheduler. Raises `InputError`.
     """
-    schemes = _schemes(dispatch, placement or bins[0].placement, policy)
+    own = comparison.resolve("bins", policy)
+    if not isinstance(own, str) and (placement or bins[0].placement) != "shared":
+        raise InputError("placement", placement or bins[0].placement, f"shared with the installed policy {policy}")
+    known_policy = policy if isinstance(own, str) else "default"
+    schemes = _schemes(dispatch, placement or bins[0].placement, known_policy)
     requests = requests_of(load, bins, workers, seed)
     names = ", ".join(stream.name for stream in bins)
     first, *others = HEADINGS
     table = Table(Column(first, no_wrap=True), *others, title=f"{names}: {load} on {workers} x {bins[0].device_class}")
+    if not isinstance(own, str):
+        table.add_row(*_row((policy, *schemes[0][1:]), bins, requests, workers, seed, own))
     for scheme in schemes:
         table.add_row(*_row(scheme, bins, requests, workers, seed))
     return table
@@ -105,7 +111,14 @@ def _schemes(dispatch: str, placement: str, policy: str) -> list[Scheme]:
     ]
 
 
-def _row(scheme: Scheme, bins: Sequence[Bins], requests: Sequence[Request], workers: int, seed: int) -> tuple[str, ...]:
+def _row(
+    scheme: Scheme,
+    bins: Sequence[Bins],
+    requests: Sequence[Request],
+    workers: int,
+    seed: int,
+    own: comparison.Own | None = None,
+) -> tuple[str, ...]:
     name, runtimes, placement, changes = scheme
     known = knowledge_of(bins, runtimes, placement)
     device = SimulatedBins(known, requests, np.random.default_rng(seed), JITTER)
@@ -117,7 +130,8 @@ def _row(scheme: Scheme, bins: Sequence[Bins], requests: Sequence[Request], work
             shares += (np.bincount(at, minlength=len(stream.runtimes)) / (TYPICAL * len(bins))).tolist()
         deployed = tuple(start_plan(known, workers, shares))
     config = Config(workers, deployed=deployed, **changes)
-    observed = observations(simulate(BinsScheduler(known, config), requests, device))
+    scheduler = comparison.scheduler(own(known), workers) if own else BinsScheduler(known, config)
+    observed = observations(simulate(scheduler, requests, device))
     report = summarise(observed)
     latencies = [fate.answered - fate.request.arrival for fate in observed if fate.answered is not None]
     latency = float(np.mean(latencies)) if latencies else float("nan"), report.p50, report.p98, report.p99

@@ -13,6 +13,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Column, Table
 
+from pliant import loads
 from pliant.cascade.artifact import Cascade, Outputs
 from pliant.cascade.knowledge import knowledge, numbers
 from pliant.cascade.route import number_of
@@ -26,7 +27,6 @@ from pliant.cascade.simulated import (
     reference_load,
     walks,
 )
-from pliant.cli import loads
 from pliant.errors import RegistryError
 from pliant.flows import settings
 from pliant.flows.cascade.champions import outputs_on_test

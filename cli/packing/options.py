@@ -41,10 +41,11 @@ def run_flow(args: Namespace) -> dict[str, Any]:
 
 
 def simulate(parser: ArgumentParser) -> None:
+    from pliant.comparison import described
     from pliant.packing.scheduling.policy import POLICIES
 
     options.load(parser, "seconds, prompt_tokens, output_tokens")
-    options.policy(parser, POLICIES)
+    options.policy(parser, POLICIES | described("packing"))
 
 
 def content(model: str, data: str) -> str:

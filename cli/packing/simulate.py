@@ -8,14 +8,14 @@ every output's length, which no policy can know in service.
 from __future__ import annotations
 
 from argparse import Namespace
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Column, Table
 
-from pliant.cli import loads
+from pliant import comparison, loads
 from pliant.errors import InputError, RegistryError
 from pliant.flows import settings
 from pliant.flows.champions import load_champions
@@ -60,7 +60,8 @@ def compared(packing: Packing, context: int, load: str, policy: str | None, seed
 
     `context`: tokens of a prompt and its output together that the generator can hold.
     """
-    if policy is not None and policy not in POLICIES:
+    own = comparison.resolve("packing", policy) if policy else ""
+    if policy is not None and policy == own and policy not in POLICIES:
         raise InputError("policy", policy, f"one of {', '.join(POLICIES)}")
     requests = requests_of(load, packing, context, seed)
     first, *others = HEADINGS
@@ -68,7 +69,9 @@ def compared(packing: Packing, context: int, load: str, policy: str | None, seed
     title = f"{packing.name}: {load} on {packing.device_class}, {packing.memory.pages} pages{out}"
     table = Table(Column(first, no_wrap=True), *others, title=title)
     for name in [policy] if policy else POLICIES:
-        rules, lengths = rules_of(packing, context, name), {prompt.id: prompt.exact for prompt in requests.prompts}
+        rules = rules_of(packing, context, name if isinstance(own, str) else "default")
+        rules = rules if isinstance(own, str) else replace(rules, policy=own)
+        lengths = {prompt.id: prompt.exact for prompt in requests.prompts}
         result = summary(simulate(requests.prompts, lengths, rules, packing.memory, packing.steps))
         latency = (f"{seconds:.3g}" for seconds in (result.completion, result.p50, result.p99))
         table.add_row(

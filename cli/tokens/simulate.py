@@ -9,13 +9,12 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from pliant import workload
-from pliant.cli import loads
-from pliant.errors import RegistryError
+from pliant import comparison, loads, workload
+from pliant.errors import InputError, RegistryError
 from pliant.flows import settings
 from pliant.flows.tokens.champions import load_champion
 from pliant.flows.tokens.stages import Bundle
-from pliant.protocol import Request
+from pliant.protocol import Request, Scheduler
 from pliant.report import Report, report
 from pliant.simulator import simulate
 from pliant.tokens.bound import Devices, fluid
@@ -41,7 +40,14 @@ def simulate_load(load: str, policy: str, gamma: int | None, workers: int, seed:
     known = tokens_knowledge(bundle.profile, bundle.tasks)
     # The scheduler plans with accuracies of the profiling split, the device has those of the test split.
     device = SimulatedDevice(known.latency, _tested(bundle), requests, np.random.default_rng(seed), jitter=0.05)
-    result = report(simulate(make(policy, known, workers, gamma), requests, device))
+    own = comparison.resolve("tokens", policy)
+    if isinstance(own, str):
+        scheduler: Scheduler = make(policy, known, workers, gamma)
+    elif gamma is not None:
+        raise InputError("gamma", gamma, f"left out with the installed policy {policy}")
+    else:
+        scheduler = comparison.scheduler(own(known), workers)
+    result = report(simulate(scheduler, requests, device))
     bound = fluid(requests, Devices(bundle.profile.latency, _tested(bundle), workers)).utility
     _print(result, bound, f"{load} on {workers} x {bundle.profile.device}, policy {policy}")
     return result

@@ -13,7 +13,7 @@ from rich.console import Console
 from fifth.config import GateConfig, WordsConfig
 from fifth.model import BATCHES, MODEL, WORDS, Task, predict, train
 from fifth.scheduler import simulated
-from pliant.cli import loads
+from pliant import loads
 from pliant.flows import settings
 from pliant.flows.champions import champion_artifacts
 from pliant.flows.config import configured_class

@@ -61,7 +61,7 @@ def simulate_policy(packing: Packing, rules: Rules, loads: Sequence[ReferenceLoa
         unfinished = total.dropped / max(total.dropped + total.finished, 1)
         figures = total.completion, total.p99, total.tokens_per_second, total.recomputed, total.preemptions, total.batch
         rows.append((*figures, unfinished))
-    return PolicyFigures(rules.policy, rules.safety, rules.reorder_patience, *np.mean(rows, axis=0).tolist())
+    return PolicyFigures(str(rules.policy), rules.safety, rules.reorder_patience, *np.mean(rows, axis=0).tolist())
 
 
 def choose(

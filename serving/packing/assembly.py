@@ -167,7 +167,7 @@ class Maker:
         worker = self.new_worker(partial(self._build, served, device, sequences))
         limits = EngineLimits(self.settings.launch_limit)
         by = rules(self.settings, served)
-        keeps = BY_NAME[by.policy].targets and by.cost is not None
+        keeps = BY_NAME[str(by.policy)].targets and by.cost is not None
         admission = Admission(by.cost, served.packing.memory) if keeps and by.cost is not None else None
         return EngineDriver(worker, self.clock, limits, self.metrics.died, sequences, admission)
 

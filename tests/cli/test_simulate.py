@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+from pliant import comparison
 from pliant.bins.policies import POLICIES as BINS_POLICIES
 from pliant.cascade.artifact import Cascade, Outputs
 from pliant.cascade.plan import PlanConfig
@@ -21,6 +22,7 @@ from pliant.errors import InputError
 from pliant.flows.cascade.champions import Record, Saved
 from pliant.flows.champions import RECORD, record_to_json
 from pliant.flows.settings import read
+from pliant.packing.scheduling.policies import EarliestDeadline
 from pliant.packing.scheduling.policy import POLICIES as PACKING_POLICIES
 from pliant.packing.scheduling.request import Memory
 from pliant.profiling.cascade.latency import LatencyConfig
@@ -152,6 +154,36 @@ def test_bins_ours_is_served_by_the_policy_asked_for_and_the_others_as_ever():
 def test_bins_what_the_scheduler_does_not_know_is_refused(dispatch, placement, policy, match):
     with pytest.raises(InputError, match=match):
         bins_command.compared([MAIL], "poisson:100:1", dispatch, placement, 2, 0, policy)
+
+
+class First:
+    """An own policy: one request after the other, in the first setting that takes it."""
+
+    def __init__(self, known):
+        self.known = known
+
+    def choose(self, waiting, now):
+        streams = getattr(self.known, "streams", ())
+        return streams[0].cost(waiting[0].length)[0] if streams else self.known.latency.settings[0], waiting[:1]
+
+
+def test_an_installed_policy_is_simulated_on_the_champions_profile(registry, monkeypatch):
+    monkeypatch.setattr(comparison, "resolve", lambda system, policy: policy if policy != "mine" else own[system])
+    own = {"tokens": First, "bins": First, "packing": EarliestDeadline}
+    publish_tokens(registry)
+    report = tokens_command.simulate_load("poisson:20:5", "mine", None, 1, 0)
+    assert report.batch == 1 and len(report.settings) == 1
+    with pytest.raises(InputError, match="gamma"):
+        tokens_command.simulate_load("poisson:20:5", "mine", 0, 1, 0)
+    table = bins_command.compared([MAIL], "poisson:100:1", "completion", "shared", 1, 0, "mine")
+    assert next(iter(table.columns[0].cells)) == "mine" and table.row_count == 5
+    with pytest.raises(InputError, match="shared"):
+        bins_command.compared([MAIL], "poisson:100:1", "completion", "single", 1, 0, "mine")
+    rows = [
+        [next(iter(each.cells)) for each in packing_command.compared(TINY, CONTEXT, "poisson:100:3", name, 0).columns]
+        for name in ("mine", "edf", "default")
+    ]
+    assert rows[0][1:] == rows[1][1:] != rows[2][1:]
 
 
 def test_cascade_the_reference_load_is_simulated_for_the_candidate_that_is_named(registry, capsys, monkeypatch):

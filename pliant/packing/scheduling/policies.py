@@ -233,8 +233,8 @@ BY_NAME: dict[str, type[Policy]] = {
 
 
 def make(rules: Rules) -> Policy:
-    """Return the policy that the rules name."""
-    return BY_NAME[rules.policy](rules)
+    """Return the policy that the rules name, or the own one that they bring."""
+    return BY_NAME[rules.policy](rules) if isinstance(rules.policy, str) else rules.policy(rules)
 
 
 def size(prompt: Prompt, forecast: tuple[float, ...]) -> float:

@@ -6,7 +6,7 @@ A policy is asked by the scheduler, reads no clock and changes nothing.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import ClassVar
@@ -45,7 +45,7 @@ with measured steps, in memories of 7 to 60 sequences. The best number for each 
 class Rules:
     """A policy and its parameters. `context`: the most tokens of a prompt and its output together."""
 
-    policy: str = "default"
+    policy: str | Callable[[Rules], Policy] = "default"  # a name of `POLICIES`; in simulations also an own one
     context: int = 2048
     safety: float = 1.0  # where the adaptive safety starts, in standard deviations of the predicted pages
     preemption_target: float = 0.05  # preemptions of usual cost (`Safety`), per finished sequence, where it settles
@@ -56,7 +56,7 @@ class Rules:
     turnover_preemptions: float = 0.0  # added to `preemption_target`, while as many sequences finish as run at once
 
     def __post_init__(self) -> None:
-        if self.policy not in POLICIES:
+        if isinstance(self.policy, str) and self.policy not in POLICIES:
             raise InputError("policy", self.policy, f"one of {', '.join(POLICIES)}")
         if self.context < 2:
             raise InputError("context", self.context, "at least 2 tokens")

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from math import ceil
 
 import numpy as np
+from numpy.typing import NDArray
 
-from pliant.benchmarks.bins import traces
 from pliant.bins.artifact import Bins, Shape
 from pliant.errors import InputError
 from pliant.latency import LatencyTable
@@ -65,17 +65,25 @@ BERT_LARGE = Published("bert-large", 0.450, 0.00486 * FLOPS, 5.25, 5.25 * 4.28 /
 """At 20 BERT-large is as much faster than at 64 as BERT-base is."""
 
 
-def published_bins(facts: Published) -> Bins:
+def published_bins(facts: Published, recorded_N: NDArray[np.integer] | None = None) -> Bins:
     """Return the paper's facts as an artifact: eight static runtimes of batch 1, the dynamic one, the recorded lengths.
 
-    Without the recorded traces every length is as frequent.
+    Without recorded ones, lengths are those of `drawn_lengths`.
     """
     lengths = (20, *EDGES)
     table = LatencyTable(lengths, (1,), tuple((facts.dynamic_seconds(length),) for length in lengths))
     shapes = tuple(Shape(edge, 1) for edge in EDGES)
     seconds = tuple(facts.seconds(edge) for edge in EDGES)
-    recorded = np.arange(1, EDGES[-1] + 1) if traces.missing() else traces.stretched()[0]
-    observed = np.bincount(recorded, minlength=EDGES[-1] + 1)
+    recorded_N = drawn_lengths(10_000, np.random.default_rng(0)) if recorded_N is None else recorded_N
+    observed = np.bincount(recorded_N, minlength=EDGES[-1] + 1)
     device, shapes = "RTX 3090 as published", (*shapes, Shape(EDGES[-1], 1, True))
     runtimes = device, "graphs", facts.slo, shapes, seconds, table
     return Bins(facts.name, "", *runtimes, observed, LOAD_SECONDS, "single", {}, {})
+
+
+def drawn_lengths(count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Return lengths in tokens, log-normal: median 70 and p98 241, as of the recorded tweets stretched to 512."""
+    lengths_N: NDArray[np.int64] = np.clip(np.rint(rng.lognormal(np.log(70), 0.602, count)), 1, LONGEST).astype(
+        np.int64
+    )
+    return lengths_N

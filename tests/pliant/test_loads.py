@@ -6,7 +6,7 @@ import numpy as np
 import pandas
 import pytest
 
-from pliant.cli import loads
+from pliant import loads
 from pliant.errors import InputError
 
 RNG = np.random.default_rng
