@@ -19,11 +19,11 @@ install: .venv/.installed ## make .venv and install what Pliant runs, with exact
 
 tools: .venv/.installed-dev ## the same and the tools of the tests
 
-.venv/.installed: pyproject.toml constraints.txt install.py
+.venv/.installed: pyproject.toml packages/pliant-core/pyproject.toml constraints.txt install.py
 	@$(PYTHON) install.py demo
 	@touch $@
 
-.venv/.installed-dev: pyproject.toml constraints.txt install.py
+.venv/.installed-dev: pyproject.toml packages/pliant-core/pyproject.toml constraints.txt install.py
 	@$(PYTHON) install.py dev
 	@touch .venv/.installed $@
 
@@ -86,7 +86,8 @@ site: tools ## build the pages with search into .pliant/site
 
 lock: tools ## remake the exact pins from the ranges in pyproject.toml
 	$(BIN)/uv pip compile --universal --python-version 3.11 --extra dev --extra bench --extra postgres --no-header --no-annotate --no-emit-index-url \
-		--no-emit-find-links --prerelease if-necessary-or-explicit --upgrade pyproject.toml --output-file constraints.txt
+		--no-emit-find-links --no-emit-package pliant-core --no-emit-package pliant --prerelease if-necessary-or-explicit --upgrade \
+		pyproject.toml --output-file constraints.txt
 
 clean: ## remove caches and local state, not .venv
 	rm -rf .pliant mlruns/mlflow.db mlruns/artifacts .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -3,7 +3,8 @@
 demo: what Pliant runs; dev: the tools of the tests, too. It uses the standard library alone, in the syntax of old Pythons,
 so that a Python that is too old is told so in a sentence. While pip works a line says at least every 15 s how far it is;
 pip's own output goes to .venv/install.log. An interrupted install goes on: what pip has downloaded and installed is kept,
-and a package that was being copied is copied again.
+and a package that was being copied is copied again. Without an NVIDIA card it takes PyTorch's build for CPUs, where the
+index of these answers.
 """
 
 import fcntl
@@ -13,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from contextlib import contextmanager
 
 OLDEST, TOO_NEW = (3, 11), (3, 15)  # as in pyproject.toml
@@ -23,6 +25,8 @@ TEMPORARY = os.path.join(VENV, "downloads")  # beside what it becomes: one disk 
 EVERY = 10.0  # seconds between two lines; a reader is promised one every 15
 DOWNLOADED = {"demo": 3.3e9, "dev": 3.5e9}  # bytes, as measured on Linux x86-64 with the pins of constraints.txt
 INSTALLED = {"demo": 7.1e9, "dev": 7.5e9}
+FOR_CPUS = "https://download.pytorch.org/whl/cpu"
+CUDA_DOWNLOADED, CUDA_INSTALLED = 2.4e9, 4.5e9  # bytes of these that only torch's build for CUDA has
 COPYING = 5e7  # bytes in .venv/lib more than before: pip has begun to copy
 
 
@@ -38,10 +42,14 @@ def main(arguments):
             raise InstallError("install what? python3 install.py demo, or python3 install.py dev")
         check_python(sys.version_info[:2])
         check_folder(HERE)
+        index = index_for_cpus()
+        if index:
+            DOWNLOADED[scope] -= CUDA_DOWNLOADED
+            INSTALLED[scope] -= CUDA_INSTALLED
         check_space(scope)
         with one_at_a_time():
             make_environment()
-            install(scope)
+            install(scope, index)
     except InstallError as error:
         print("install: %s" % error, file=sys.stderr)
         return 2
@@ -64,6 +72,17 @@ def check_python(version):
         raise InstallError(
             "this Python has no venv; on Debian and Ubuntu it comes with: apt install python3-venv"
         ) from None
+
+
+def index_for_cpus():
+    """Return the index of PyTorch's builds for CPUs; empty beside an NVIDIA card, and where it does not answer."""
+    if not sys.platform.startswith("linux") or shutil.which("nvidia-smi") or os.path.exists("/proc/driver/nvidia"):
+        return ""
+    try:
+        urllib.request.urlopen(FOR_CPUS + "/torch/", timeout=5).close()
+    except OSError:
+        return ""
+    return FOR_CPUS
 
 
 def check_folder(folder):
@@ -113,11 +132,12 @@ def make_environment():
         raise InstallError("no virtual environment could be made in %s: %s" % (VENV, why))
 
 
-def install(scope):
+def install(scope, index):
     forget_half_copied()
-    what = "." if scope == "demo" else ".[%s]" % scope
+    what = ".[all]" if scope == "demo" else ".[%s]" % scope
     command = [os.path.join(VENV, "bin", "python"), "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
-    command += ["--progress-bar", "off", "--constraint", "constraints.txt", "--editable", what]
+    command += ["--progress-bar", "off", "--constraint", "constraints.txt", "--editable", "./packages/pliant-core"]
+    command += ["--editable", what, *(["--extra-index-url", index] if index else [])]
     shutil.rmtree(TEMPORARY, ignore_errors=True)
     os.makedirs(TEMPORARY)
     say(

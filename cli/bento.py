@@ -48,7 +48,7 @@ def _run(args: Namespace) -> None:
 
 def checkout() -> Path:
     """Return the folder of the checkout. Raises `InputError` where Pliant's code lies in no checkout."""
-    root = Path(pliant.errors.__file__).parents[1]
+    root = Path(pliant.errors.__file__).resolve().parents[1]  # installed editable it is reached over a link
     if not (root / BENTOFILES).is_dir():
         limit = f"a checkout, with {BENTOFILES}: bentos are built from one"
         raise InputError("the folder of Pliant's code", root, limit)

@@ -51,7 +51,9 @@ def settings(parser: ArgumentParser, kind: type[EnvironmentSettings], names: Col
 
 def training(parser: ArgumentParser, addresses: str) -> None:
     """Add the options of every flow. `addresses`: forms of addresses of data that a system can be trained on."""
-    parser.add_argument("--config", metavar="FILE", help="TOML file with the flow's settings (see docs/SYSTEM.md)")
+    parser.add_argument(
+        "--config", metavar="FILE", help="TOML file with the flow's settings, or a preset (docs/SYSTEM.md)"
+    )
     text = f"data set, once for each task: {addresses}"
     parser.add_argument("--data", action="append", metavar="[NAME=]ADDRESS", help=text)
     parser.add_argument("--device", help=DEVICE)

@@ -39,7 +39,7 @@ def command(commands: Any) -> None:
     )
     schedule: ArgumentParser = commands.add_parser("schedule", help=text, description=text)
     schedule.add_argument("system", metavar="SYSTEM", help=", ".join(systems.names()))
-    text = "TOML file to train with, read anew every night (default: the configuration that made the live release)"
+    text = "TOML file or preset to train with, read anew every night (default: the configuration that made the live release)"
     schedule.add_argument("--config", type=Path, metavar="FILE", help=text)
     text = "when it runs (default: '0 3 * * *' for tokens, an hour later each for cascade, bins and packing)"
     schedule.add_argument("--cron", metavar="CRON", help=text)

@@ -1,7 +1,7 @@
 """The exact versions of what a bento needs while it serves: a part of constraints.txt, derived from what is installed.
 
-The roots are the dependencies of pyproject.toml but those that only flows, training and commands need; with them come the
-dependencies that their installed distributions name, for any Python and platform that Pliant runs on.
+The roots are the dependencies of the extra `serve`; with them come those that their installed distributions name, for any
+Python and platform that Pliant runs on.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from packaging.utils import canonicalize_name
 
 from pliant.errors import InputError
 
-LEFT_OUT = ("datasets", "matplotlib", "prefect", "pyyaml", "rich", "scikit-learn")
-"""Dependencies of Pliant that no service imports; some come nevertheless, since MLflow or BentoML need them."""
-EXTRAS = ("postgres",)  # of pyproject.toml: a registry may be a database in Postgres
+ROOTS = "pliant[serve,postgres]"  # a registry may be a database in Postgres
+PROJECTS = (".", "packages/pliant-core")
 GPU_ONLY = re.compile(r"(nvidia|cuda)-.+|triton")
 """What torch's build for GPUs needs, in versions that it names itself; the build for CPUs runs without."""
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
@@ -34,11 +33,18 @@ def pins(root: Path) -> str:
 
     Raises `InputError` where another version is installed than is pinned: it may need something else.
     """
-    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    roots = [*project["dependencies"], *(text for extra in EXTRAS for text in project["optional-dependencies"][extra])]
-    needed = closure(map(Requirement, roots), installed_requires)
+    ours = dict(project_requires(root / folder) for folder in PROJECTS)
+    needed = closure([Requirement(ROOTS)], lambda name: ours.get(name) or installed_requires(name))
     lines = (root / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    return "\n".join(pinned_lines(lines, needed)) + "\n"
+    return "\n".join(pinned_lines(lines, needed - ours.keys())) + "\n"
+
+
+def project_requires(folder: Path) -> tuple[str, list[str]]:
+    """Return the name of a project of ours and what it needs, as the distribution that is built of it will name it."""
+    project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"].items()
+    of_extras = [f"{text}; extra == '{extra}'" for extra, texts in extras for text in texts]
+    return project["name"], [*project["dependencies"], *of_extras]
 
 
 def pinned_lines(lines: Iterable[str], names: Iterable[str]) -> Iterator[str]:
@@ -65,7 +71,7 @@ def closure(roots: Iterable[Requirement], requires: Requires) -> set[str]:
     """Return the canonical names of the roots and all that they need anywhere, without what torch needs on GPUs alone."""
     names: set[str] = set()
     seen: set[tuple[str, str]] = set()
-    waiting = [(root, "") for root in roots if canonicalize_name(root.name) not in LEFT_OUT]
+    waiting = [(root, "") for root in roots]
     while waiting:
         requirement, extra = waiting.pop()
         name = canonicalize_name(requirement.name)

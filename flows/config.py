@@ -30,6 +30,7 @@ from pliant.settings import Count, expected, shown
 T = TypeVar("T")
 Source = Path | Mapping[str, Any] | None
 """What settings are read from: a TOML file, its content, or nothing."""
+PRESETS = Path(__file__).parent / "presets"
 
 Seed = Annotated[int, Field(ge=0)]
 TYPES = re.compile(r"int|float|str|bool|constrained-\w+|literal\[.*\]")  # where a value may be of several
@@ -102,10 +103,20 @@ def check_name(field: str, name: str, *taken: str) -> None:
         raise InputError(field, repr(name), f"letters, digits, '_', '-' and '.' (not in front){more}")
 
 
+def file_of(config: str | Path) -> Path:
+    """Return the TOML file that `--config` names: its path, or the name of a preset where there is no such file."""
+    path = Path(config)
+    preset = PRESETS / f"{path.name}.toml"
+    return preset if path.name == str(config) and preset.is_file() and not path.exists() else path
+
+
 def read_file(path: Path) -> dict[str, Any]:
     """Return the content of a TOML file. Raises `InputError`."""
     try:
         return tomllib.loads(path.read_text())
+    except FileNotFoundError as error:
+        presets = ", ".join(sorted(each.stem for each in PRESETS.glob("*.toml")))
+        raise InputError("config", path, f"a readable TOML file, or a preset: {presets}") from error
     except (OSError, ValueError) as error:  # no TOML, or no UTF-8
         raise InputError("config", path, f"a readable TOML file ({error})") from error
 

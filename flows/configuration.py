@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pliant.errors import InputError, PliantError, RegistryError
-from pliant.flows.config import read_file
+from pliant.flows.config import file_of, read_file
 from pliant.flows.release import open_registry, retried
 from pliant.flows.settings import Settings
 from pliant.redaction import MASK, redact
@@ -72,7 +72,7 @@ def to_train(
         kept = kept_by(_live(project, system), system)
         given = [replace(each, overrides={**each.overrides, **laid}) for each in kept]
     else:
-        path = Path(config) if config else None
+        path = file_of(config) if config else None
         given = [Configuration(read_file(path) if path else {}, laid, path)]
     if beneath is None:
         return given

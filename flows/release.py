@@ -249,6 +249,8 @@ def metric(name: str) -> str:
 
 def commit() -> str:
     """Return the code's git commit, with "-dirty" where the checkout has changes: "unknown" without a checkout, or git."""
+    if not (ROOT / ".git").exists():  # installed, perhaps within a checkout of the user's
+        return "unknown"
     describe = ["git", "describe", "--always", "--dirty", "--exclude=*"]
     try:
         git = subprocess.run(describe, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -64,11 +64,17 @@ __all__ = list(_OFFERED)
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used, so that `import pliant` costs nothing."""
+    """Import a public name when it is first used, so that `import pliant` costs nothing.
+
+    Raises `ImportError` where a package is missing that numpy alone does not replace.
+    """
     if name not in _OFFERED:
         raise AttributeError(f"module 'pliant' has no attribute {name!r}")
     module, _, item = _OFFERED[name].partition(":")
-    return getattr(import_module(f"pliant.{module}"), item)
+    try:
+        return getattr(import_module(f"pliant.{module}"), item)
+    except ModuleNotFoundError as error:
+        raise ImportError(f"pliant.{name} needs {error.name}: `pip install 'pliant-core[sim]'` brings it") from error
 
 
 def __dir__() -> list[str]:

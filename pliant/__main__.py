@@ -1,8 +1,11 @@
-"""The command `pliant`, also as `python -m pliant`: where a package is missing it names it in a sentence."""
+"""The command `pliant`, also as `python -m pliant`: where a package is missing it names it, and the extra that brings it."""
 
 from __future__ import annotations
 
 import sys
+
+TRAINING = ("demo", "train", "profile", "rebuild", "schedule", "bench")
+"""Commands for which the extra `serve` of pyproject.toml is not enough."""
 
 
 def main() -> int:
@@ -12,10 +15,14 @@ def main() -> int:
 
         return run()
     except ModuleNotFoundError as error:
-        name = (error.name or "").partition(".")[0]
-        if name in ("", "pliant"):  # no package is missing: a fault of ours
+        name, brought = (error.name or "").partition(".")[0], "pliant"
+        if error.name == "pliant.cli":
+            name = "the command line"
+        elif name in ("", "pliant"):  # no missing package, but a fault of ours
             raise
-        sys.stderr.write(f"pliant: {name} is not installed, which this needs: install Pliant with its dependencies\n")
+        elif len(sys.argv) > 1 and not sys.argv[1].startswith("-"):
+            brought = "'pliant[all]'" if sys.argv[1] in TRAINING else "'pliant[serve]'"
+        sys.stderr.write(f"pliant: {name} is not installed, which this needs: `pip install {brought}` brings it\n")
         return 2
 
 

@@ -107,7 +107,8 @@ def compare(
             play = import_module(f"pliant.{system}.comparison").ground(_arrivals(trace, seed), seed)
             rows += [{"policy": label, "seed": seed, **play(policy)} for label, policy in resolved.items()]
         except ModuleNotFoundError as error:
-            raise PliantError(f"this comparison of {system} needs {error.name}: install it beside numpy") from error
+            brought = "`pip install 'pliant-core[sim]'` brings it"
+            raise PliantError(f"this comparison of {system} needs {error.name}: {brought}") from error
     try:
         import pandas
     except ImportError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
@@ -31,8 +32,21 @@ def test_too_little_space_is_told_before_anything_is_downloaded(monkeypatch, cap
     monkeypatch.setattr(install, "VENV", "/nowhere")
     monkeypatch.delenv("FORCE", raising=False)
     monkeypatch.setattr(install, "make_environment", lambda: pytest.fail("went on without space"))
+    monkeypatch.setattr(install, "index_for_cpus", lambda: "")
     assert install.main(["demo"]) == 2
     assert "free disk space" in capsys.readouterr().err
+
+
+def test_torchs_build_for_cpus_is_taken_where_there_is_no_card_and_its_index_answers(monkeypatch):
+    monkeypatch.setattr(install.os.path, "exists", lambda path: False)
+    monkeypatch.setattr(install.urllib.request, "urlopen", lambda *_, **__: io.BytesIO())
+    monkeypatch.setattr(install.shutil, "which", lambda name: None)
+    assert install.index_for_cpus() == install.FOR_CPUS
+    monkeypatch.setattr(install.shutil, "which", lambda name: f"/usr/bin/{name}")
+    assert install.index_for_cpus() == ""
+    monkeypatch.undo()
+    monkeypatch.setattr(install, "FOR_CPUS", "http://127.0.0.1:9")  # nobody answers
+    assert install.index_for_cpus() == ""
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

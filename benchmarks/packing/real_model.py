@@ -39,7 +39,7 @@ from pliant.training.packing import prompts
 NAME = "smollm2-135m-instruct"
 MISSING = (
     f"needs {NAME}: make it by shared/tools/make_real_models.py, then pliant train packing --config "
-    "presets/packing_smollm2.toml --generator path:FOLDER --data parquet:alpaca_train.parquet"
+    "packing_smollm2 --generator path:FOLDER --data parquet:alpaca_train.parquet"
 )
 FIFO, OURS = "transformers", "default"
 OFFLINE, ONLINE = "all at once", "Poisson"

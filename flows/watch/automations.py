@@ -24,6 +24,7 @@ Running this again changes nothing but what is different. It makes the work pool
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -41,6 +42,7 @@ from prefect.exceptions import ObjectNotFound
 from pliant import systems
 from pliant.errors import InputError, PliantError
 from pliant.flows import configuration, settings
+from pliant.flows.config import file_of
 from pliant.flows.release import open_registry
 from pliant.flows.settings import Settings
 from pliant.flows.watch import deployments
@@ -48,6 +50,7 @@ from pliant.flows.watch.deployments import NIGHTLY, NOTIFY, POOL
 from pliant.flows.watch.notify import ALARM, CHAMPION, PROMISE_BROKEN, REFUSED, ROLLBACK, TRIAL
 from pliant.settings import FlowSettings
 
+PREFECT = Path(__file__).parents[1] / "prefect.toml"
 PREFIX = "pliant: "
 ALARM_PREFIX = f"{PREFIX}an alarm of "
 BURST = timedelta(seconds=30)  # within which alarms are one run, and what is told of one run or pool is told once
@@ -252,6 +255,7 @@ def schedule(project: Settings, system: str, config: Path | None, cron: str | No
     where nothing says what is to be trained, or no Prefect server answers.
     """
     if config is not None:
+        config = file_of(config)
         systems.system(system).part("flows", "config").read(config)
         of = f"the configuration of {config.absolute()}"
     else:
@@ -272,6 +276,10 @@ def schedule(project: Settings, system: str, config: Path | None, cron: str | No
         )
         lines.append(f"{flow.deployment} runs at {time} ({zone}) with {of}.{paused}")
     install()
+    folder = Path(FlowSettings.read().project or Path.cwd())  # the workers'
+    if folder.is_dir() and not (folder / PREFECT.name).exists():
+        shutil.copyfile(PREFECT, folder / PREFECT.name)
+        lines.append(f"{folder / PREFECT.name} is new: workers that are started there outlast an outage of Prefect.")
     lines.append(
         f"Prefect's server at {address} keeps it; `prefect worker start --pool {deployments.POOL}` carries it out, and "
         f"`prefect worker start --pool {deployments.NOTIFY_POOL}` tells people what failed."

@@ -1,6 +1,6 @@
 """vLLM itself with Pliant's decisions: the texts are those of its own scheduler, whatever is decided and happens meanwhile.
 
-They run where an environment of vLLM is found (tests/fixtures/packing/vllm_environment.py), on the small distribution.
+They run where an environment of vLLM is found (tests/fixtures/packing/vllm_environment.py), on the distributions.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pliant.packing.vllm import journal
 from pliant.registry import codec
 from tests.fixtures.packing import tiny_llama, vllm_environment
 from tests.fixtures.packing.published import predictor
-from tests.fixtures.packing.vllm_wheel import build
+from tests.fixtures.wheels import build, unpack
 
 pytestmark = pytest.mark.slow
 
@@ -35,7 +35,7 @@ def place(tmp_path_factory):
     tiny_llama.write(folder / "model")
     codec.save(predictor("of no model"), folder / "predictor")
     (folder / "wheel").mkdir()
-    vllm_environment.unpack(build(folder / "wheel"), folder / "installed")
+    unpack(build(folder / "wheel", "pliant", "pliant-core"), folder / "installed")
     return folder
 
 
