@@ -41,10 +41,6 @@ def run_flow(args: Namespace) -> dict[str, Any]:
 
 
 def simulate(parser: ArgumentParser) -> None:
-    plan(parser)
-
-
-def plan(parser: ArgumentParser) -> None:
     from pliant.packing.scheduling.policy import POLICIES
 
     options.load(parser, "seconds, prompt_tokens, output_tokens")
