@@ -10,6 +10,7 @@ import math
 from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,6 +29,7 @@ Uses = Mapping[str, float]
 Play = Callable[[Sequence[Any], int], tuple[list[Observation], Uses]]
 MORE = 1.25  # times the load, at which a plan is looked at, too
 LARGEST, HALVINGS = 4.0, 4  # times the load up to which is looked for what a plan bears, and how finely
+RECENT = 8  # releases that are looked at for other classes of device
 NEAR = 2  # further counts of devices that must be enough as well
 ALONE, LEISURE = 200, 20.0  # requests that are played alone, and times their deadlines without haste
 CHOICES = ("policy", "gamma", "dispatch", "placement", "candidate")  # options of systems that `simulations` takes
@@ -78,13 +80,13 @@ def add_options(parser: ArgumentParser, system: systems.System) -> None:
 
 def run(args: Namespace) -> int:
     """Print the plans; return 1 where no number of devices is enough. Raises `PliantError`."""
+    part = systems.system(args.system).part("cli", "simulate")
+    if not hasattr(part, "simulations"):
+        raise InputError("SYSTEM", args.system, "one whose cli role simulate has `simulations`")
     _check(args)
     from pliant.flows import settings
     from pliant.flows.progress import stage
 
-    part = systems.system(args.system).part("cli", "simulate")
-    if not hasattr(part, "simulations"):
-        raise InputError("SYSTEM", args.system, "one whose cli role simulate has `simulations`")
     chosen, plans = options.given(args, CHOICES), list[Plan]()
     for each in _of_each_class(settings.prepare(), args.system, lambda at: part.simulations(at, args.load, **chosen)):
         with stage(f"{each.name} on {each.device}"):
@@ -134,12 +136,11 @@ def _of_each_class(
 
     yield from (champions := simulations(project))
     known = {each.device for each in champions}
-    for release in mlflow_switch.history(open_registry(project, system), system):
-        try:
-            others = simulations(replace(project, release=release.number))
-        except PliantError:  # of another version of Pliant, or parts of it were removed
+    for release in mlflow_switch.history(open_registry(project, system), system)[:RECENT]:
+        if release.state in (mlflow_switch.REFUSED, mlflow_switch.TAKEN_BACK):
             continue
-        if release.state not in (mlflow_switch.REFUSED, mlflow_switch.TAKEN_BACK):
+        with suppress(PliantError):  # of another version of Pliant, or parts of it were removed
+            others = simulations(replace(project, release=release.number))
             yield from (each for each in others if each.device not in known)
             known |= {each.device for each in others}
 
@@ -179,6 +180,8 @@ def plan(
     `slo`: seconds from arrival to answer; None: as the load says. `times`: the load. Raises `InputError`.
     """
     draws, counts = [simulation.draw(seed) for seed in seeds], dict[int, Figures]()
+    if not all(requests for requests, _ in draws):
+        raise InputError("load", "no request", "at least one in the time given")
     if slo is None and any(math.isinf(request.deadline) for request in draws[0][0]):
         raise InputError("--slo", "not given", "seconds, since this load has no deadlines")
 
