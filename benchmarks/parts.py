@@ -48,6 +48,7 @@ PARTS: Mapping[str, Mapping[str, Part]] = {
         "photographs": Part(
             "points of a real ViT, and their utility over HTTP over OTAS", "tokens.photographs:photographs", 240.0
         ),
+        "plan": Part("what `pliant plan` simulates, over live runs", "tokens.replay:planned", 90.0),
     },
     "bins": {
         "planner": Part("seconds of an exact plan", "bins.planner:planner", 15.0),
@@ -57,6 +58,7 @@ PARTS: Mapping[str, Mapping[str, Part]] = {
         ),
         "live": Part("mean latency over HTTP, over BentoML's batching and one by one", "bins.live:live", 150.0),
         "nodes": Part("requests lost where a node of a Ray cluster dies", "bins.nodes:nodes", 285.0),
+        "plan": Part("what `pliant plan` simulates, over live runs", "bins.demo:planned", 90.0),
     },
     "cascade": {
         "contest": Part(
@@ -65,6 +67,7 @@ PARTS: Mapping[str, Mapping[str, Part]] = {
             500.0,
         ),
         "live": Part("requests/s over HTTP at equal p99, over the large model alone", "cascade.live:live", 440.0),
+        "plan": Part("what `pliant plan` simulates, over live runs", "cascade.demo:planned", 90.0),
     },
     "packing": {
         "forecasts": Part("nothing: trains the predictor that `study` forecasts by", "packing.vicuna:forecasts", 65.0),
@@ -79,6 +82,7 @@ PARTS: Mapping[str, Mapping[str, Part]] = {
             "tokens/s of a real language model, over transformers' batching", "packing.real_model:real", 240.0
         ),
         "vllm": Part("completion times of schedulers in vLLM", "packing.vllm.contest:contest", 600.0),
+        "plan": Part("what `pliant plan` simulates, over live runs", "packing.demo:planned", 90.0),
     },
     "watch": {
         "rollout": Part("how soon worse challengers are taken back, simulated", "watch.rollout:rollout", 240.0),

@@ -78,7 +78,9 @@ class Listed(Action):
 
 
 def simulated_workers(parser: ArgumentParser) -> None:
-    parser.add_argument("--workers", type=int, default=1, metavar="N", help="simulated devices (default: 1)")
+    parser.add_argument(
+        "--workers", type=int, default=1, metavar="N", help="simulated devices (default: 1; not for `plan`)"
+    )
 
 
 def policy(parser: ArgumentParser, policies: Mapping[str, str], default: str | None = None) -> None:

@@ -10,7 +10,8 @@ import math
 from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
@@ -28,9 +29,11 @@ Uses = Mapping[str, float]
 Play = Callable[[Sequence[Any], int], tuple[list[Observation], Uses]]
 MORE = 1.25  # times the load, at which a plan is looked at, too
 LARGEST, HALVINGS = 4.0, 4  # times the load up to which is looked for what a plan bears, and how finely
+RECENT = 8  # releases that are looked at for other classes of device
 NEAR = 2  # further counts of devices that must be enough as well
 ALONE, LEISURE = 200, 20.0  # requests that are played alone, and times their deadlines without haste
 CHOICES = ("policy", "gamma", "dispatch", "placement", "candidate")  # options of systems that `simulations` takes
+HTTP = "HTTP's own time is not in it (--overhead), nor what a single endpoint can read and write."
 COLOURS = ("#1f5f8b", "#c1440e", "#777777", "#e08e0b")
 
 
@@ -48,19 +51,9 @@ class Simulation:
     draw: Callable[[int], tuple[Sequence[Any], Play]]
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """How a load fares on so many devices: medians over the seeds, times in seconds. Utility is NaN where unknown."""
-
-    devices: int
-    attainment: float
-    worst: float  # attainment of the worst seed
-    utility: float  # share of what is offered
-    per_second: float  # requests answered in time
-    p50: float
-    p99: float
-    uses: Uses
-
+Figures = Mapping[str, Any]
+"""How a load fares on so many `devices`: `attainment` and that of the `worst` seed, `utility` as a share of what is offered
+(NaN: unknown), requests in time `per_second`, `p50` and `p99` in seconds, `uses`. Medians over the seeds."""
 
 Plan = Mapping[str, Any]
 """`devices`: the least that are enough (None: no number is, for a `reason`), which bear `bears` times the load, and at MORE
@@ -69,11 +62,12 @@ times it answer the share `more` in time; `counts`: of other numbers; `warnings`
 
 def add_options(parser: ArgumentParser, system: systems.System) -> None:
     """Add the options of `pliant plan` to those of the system."""
-    part = system.part("cli", "options")
-    if hasattr(part, "plan"):
-        part.plan(parser)
+    system.part("cli", "options").simulate(parser)
+    parser.set_defaults(workers=None)
     text = "seconds from arrival to answer, of every request (default: the deadlines of the load)"
     parser.add_argument("--slo", type=float, metavar="SECONDS", help=text)
+    text = "seconds that HTTP and the way to the device add to an answer, which no profile holds (default: 0)"
+    parser.add_argument("--overhead", type=float, default=0.0, metavar="SECONDS", help=text)
     text = "share of the requests to be answered in time (default: 0.99)"
     parser.add_argument("--attainment", type=float, default=0.99, metavar="SHARE", help=text)
     text = "plan for so many times the load, which then comes in as much less time (default: 1)"
@@ -86,25 +80,29 @@ def add_options(parser: ArgumentParser, system: systems.System) -> None:
 
 def run(args: Namespace) -> int:
     """Print the plans; return 1 where no number of devices is enough. Raises `PliantError`."""
+    part = systems.system(args.system).part("cli", "simulate")
+    if not hasattr(part, "simulations"):
+        raise InputError("SYSTEM", args.system, "one whose cli role simulate has `simulations`")
     _check(args)
     from pliant.flows import settings
     from pliant.flows.progress import stage
 
-    part = systems.system(args.system).part("cli", "simulate")
-    if not hasattr(part, "simulations"):
-        raise InputError("SYSTEM", args.system, "one whose cli role simulate has `simulations`")
     chosen, plans = options.given(args, CHOICES), list[Plan]()
     for each in _of_each_class(settings.prepare(), args.system, lambda at: part.simulations(at, args.load, **chosen)):
         with stage(f"{each.name} on {each.device}"):
             seeds = range(args.seed, args.seed + args.seeds)
-            answer = plan(each, args.slo, args.attainment, args.times, args.most, seeds)
-            plans.append({**answer, "warnings": [*_warnings(each, args.system)]})
+            answer = plan(with_overhead(each, args.overhead), args.slo, args.attainment, args.times, args.most, seeds)
+            http = () if args.overhead else (HTTP,)
+            plans.append({**answer, "warnings": [*_warnings(each, args.system), *http]})
     what = f"{args.load} at {args.times:g}x, {args.attainment:.4g} in time"
     what += f" ({1e3 * args.slo:g} ms)" if args.slo else ""
     if args.plot is not None:
         _plot(plans, args.attainment, what, args.plot)
     if args.json:
-        goal = {name: getattr(args, name) for name in ("system", "load", "slo", "attainment", "times", "most", "seeds")}
+        goal = {
+            name: getattr(args, name)
+            for name in ("system", "load", "slo", "overhead", "attainment", "times", "most", "seeds")
+        }
         options.print_json({**goal, "plans": plans})
     else:
         for planned in plans:
@@ -114,7 +112,9 @@ def run(args: Namespace) -> int:
 
 def _check(args: Namespace) -> None:
     for option, value, fits, limit in (
+        ("--workers", args.workers, args.workers is None, "left out, as a plan says how many"),
         ("--slo", args.slo, args.slo is None or 0 < args.slo < math.inf, "seconds above 0"),
+        ("--overhead", args.overhead, 0 <= args.overhead < (args.slo or math.inf), "seconds from 0 up to --slo"),
         ("--times", args.times, 0 < args.times < math.inf, "a number above 0"),
         ("--attainment", args.attainment, 0 < args.attainment <= 1, "a share above 0, up to 1"),
         ("--most", args.most, args.most >= 1, "at least 1"),
@@ -136,12 +136,11 @@ def _of_each_class(
 
     yield from (champions := simulations(project))
     known = {each.device for each in champions}
-    for release in mlflow_switch.history(open_registry(project, system), system):
-        try:
-            others = simulations(replace(project, release=release.number))
-        except PliantError:  # of another version of Pliant, or parts of it were removed
+    for release in mlflow_switch.history(open_registry(project, system), system)[:RECENT]:
+        if release.state in (mlflow_switch.REFUSED, mlflow_switch.TAKEN_BACK):
             continue
-        if release.state not in (mlflow_switch.REFUSED, mlflow_switch.TAKEN_BACK):
+        with suppress(PliantError):  # of another version of Pliant, or parts of it were removed
+            others = simulations(replace(project, release=release.number))
             yield from (each for each in others if each.device not in known)
             known |= {each.device for each in others}
 
@@ -157,6 +156,22 @@ def _warnings(simulation: Simulation, system: str) -> Iterator[str]:
         yield f"It was measured on {simulation.device}, and this machine has {here}: that one needs other numbers."
 
 
+def with_overhead(simulation: Simulation, seconds: float) -> Simulation:
+    """Return the simulation whose answers come so many seconds later, by which a service decides sooner."""
+
+    def draw(seed: int) -> tuple[Sequence[Any], Play]:
+        requests, play = simulation.draw(seed)
+
+        def played(some: Sequence[Any], devices: int) -> tuple[list[Observation], Uses]:
+            seen, uses = play([replace(each, deadline=each.deadline - seconds) for each in some], devices)
+            late = [each if each.answered is None else replace(each, answered=each.answered + seconds) for each in seen]
+            return [replace(o, request=replace(o.request, deadline=o.request.deadline + seconds)) for o in late], uses
+
+        return requests, played
+
+    return replace(simulation, draw=draw)
+
+
 def plan(
     simulation: Simulation, slo: float | None, attainment: float, times: float, most: int, seeds: Sequence[int]
 ) -> Plan:
@@ -165,26 +180,28 @@ def plan(
     `slo`: seconds from arrival to answer; None: as the load says. `times`: the load. Raises `InputError`.
     """
     draws, counts = [simulation.draw(seed) for seed in seeds], dict[int, Figures]()
+    if not all(requests for requests, _ in draws):
+        raise InputError("load", "no request", "at least one in the time given")
     if slo is None and any(math.isinf(request.deadline) for request in draws[0][0]):
         raise InputError("--slo", "not given", "seconds, since this load has no deadlines")
 
     def enough(devices: int) -> bool:
         if devices not in counts:
             counts[devices] = fares(draws, devices, times, slo)
-        return counts[devices].attainment >= attainment
+        return bool(counts[devices]["attainment"] >= attainment)
 
     devices, reason, bears, more = least(enough, most), "", math.nan, math.nan
     if devices is None:
         reason = _reason(*draws[0], slo, attainment, counts[most])
     else:
-        more = fares(draws, devices, times * MORE, slo).attainment
+        more = fares(draws, devices, times * MORE, slo)["attainment"]
         bears, too_much = 1.0, LARGEST
         for _ in range(HALVINGS):
             tried = math.sqrt(bears * too_much)
-            kept = fares(draws, devices, times * tried, slo).attainment >= attainment
+            kept = fares(draws, devices, times * tried, slo)["attainment"] >= attainment
             bears, too_much = (tried, too_much) if kept else (bears, tried)
     about = {"name": simulation.name, "device": simulation.device, "published": simulation.published}
-    rows = [asdict(counts[count]) for count in sorted(counts)]
+    rows = [counts[count] for count in sorted(counts)]
     return {**about, "devices": devices, "reason": reason, "bears": bears, "more": more, "counts": rows}
 
 
@@ -240,9 +257,10 @@ def fares(draws: Sequence[tuple[Sequence[Any], Play]], devices: int, times: floa
         per_second = result.attainment * result.requests / seconds
         rows.append((result.attainment, utility, per_second, result.p50, result.p99))
         used.append(uses)
-    attainment, utility, per_second, p50, p99 = (median(column) for column in zip(*rows, strict=True))
+    names = ("attainment", "utility", "per_second", "p50", "p99")
+    figures = {name: median(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
     uses = {name: median(each.get(name, 0.0) for each in used) for name in dict.fromkeys(n for u in used for n in u)}
-    return Figures(devices, attainment, min(row[0] for row in rows), utility, per_second, p50, p99, uses)
+    return {"devices": devices, "worst": min(row[0] for row in rows), **figures, "uses": uses}
 
 
 def _reason(requests: Sequence[Any], play: Play, slo: float | None, attainment: float, best: Figures) -> str:
@@ -259,7 +277,7 @@ def _reason(requests: Sequence[Any], play: Play, slo: float | None, attainment: 
             f"alone on a device, {hasty.attainment:.1%} of the requests are answered in time; without haste one takes "
             f"{1e3 * alone(LEISURE).p50:.1f} ms (p50)"
         )
-    return f"on {best.devices}, {best.attainment:.1%} of the requests are in time; --most allows more"
+    return f"on {best['devices']}, {best['attainment']:.1%} of the requests are in time; --most allows more"
 
 
 def _print(plan: Plan, what: str) -> None:

@@ -21,11 +21,13 @@ from rich.console import Console
 from pliant.benchmarks.demo.run import Comparison, keep
 from pliant.benchmarks.demo.turns import Compared, compare
 from pliant.benchmarks.endpoint import serving_each
+from pliant.benchmarks.harness import Context, Measured
 from pliant.benchmarks.load_generator import Form, Parsed, capacity, warm
+from pliant.benchmarks.planned import against_live
 from pliant.bins.artifact import Bins
 from pliant.errors import RegistryError
 from pliant.flows import champions
-from pliant.flows.settings import Settings
+from pliant.flows.settings import Settings, read
 from pliant.protocol import Request
 from pliant.training import docstrings
 from pliant.workload import RequestKind, alternating, piecewise, requests
@@ -71,13 +73,27 @@ def lead(compared: Compared) -> float:
     return statistics.median(compared.mean(OTHER, turn) / compared.mean(OURS, turn) for turn in turns)
 
 
-def demo(project: Settings, console: Console) -> Comparison:
-    """Print the comparison and point at the picture. Raises `RegistryError` without a champion on the embedded corpus."""
+def live_bins(project: Settings) -> Bins:
+    """Return the champion on an embedded corpus. Raises `RegistryError` without one."""
     artifacts = champions.champion_artifacts(project, Bins)
     bins = next((each for name, each in artifacts.items() if name in docstrings.TASKS), None)
     if bins is None:
         missing = "the registry holds no champion of the bins system on an embedded corpus"
         raise RegistryError(f"{missing}: run `pliant train bins`")
+    return bins
+
+
+def planned(context: Context) -> Measured:
+    """Plan for what came to a live service of the champion, and compare."""
+    bins = live_bins(read())
+    return against_live(
+        context, "bins", _form(bins.name, bins.slo), {bins.name: held_out(bins.name)}, [bins.slo], "default"
+    )
+
+
+def demo(project: Settings, console: Console) -> Comparison:
+    """Print the comparison and point at the picture. Raises `RegistryError` without a champion on the embedded corpus."""
+    bins = live_bins(project)
     compared = measure(bins, held_out(bins.name))
     static = sum(not shape.dynamic for shape in bins.shapes)
     kept = f"{static} static shapes" if static else "no static shape, as none was faster here than the dynamic runtime"

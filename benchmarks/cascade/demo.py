@@ -21,7 +21,9 @@ from rich.table import Table
 from pliant.benchmarks.demo.run import Comparison, keep
 from pliant.benchmarks.demo.turns import Compared, cells, compare
 from pliant.benchmarks.endpoint import serving
+from pliant.benchmarks.harness import Context, Measured
 from pliant.benchmarks.load_generator import Form, Parsed, capacity
+from pliant.benchmarks.planned import against_live
 from pliant.cascade.artifact import Cascade
 from pliant.errors import RegistryError
 from pliant.flows import settings
@@ -200,6 +202,20 @@ def live_cascade() -> tuple[Cascade, TextData]:
     raise RegistryError(f"the registry {has}: run `pliant train cascade` first")
 
 
+def planned(context: Context) -> Measured:
+    """Plan for what came to a live service of the champion's large model alone, and compare: no journal holds a bag."""
+    cascade, data = live_cascade()
+    alone, levels = f"only {cascade.levels[-1].name}", [level.name for level in cascade.levels]
+    return against_live(context, "cascade", form(alone, levels), texts(cascade, data), [2 * LOAD.deadline], alone)
+
+
+def texts(cascade: Cascade, data: TextData) -> dict[str, list[TextExample]]:
+    """Return the task's test texts with their labels."""
+    index = data.split.test[:MOST_TEXTS]
+    labels = [data.classes[int(number)] for number in data.labels[index]]
+    return {cascade.task: [TextExample(*pair) for pair in zip(data.texts(index), labels, strict=True)]}
+
+
 def measure(
     cascade: Cascade, data: TextData, candidates: Sequence[str], config: LoadConfig, progress: Progress = silent
 ) -> Compared:
@@ -207,9 +223,7 @@ def measure(
 
     Its capacity is measured just before the turn, as a machine that does something else may bear half as much.
     """
-    levels, index = [level.name for level in cascade.levels], data.split.test[:MOST_TEXTS]
-    labels = [data.classes[int(number)] for number in data.labels[index]]
-    pool = {cascade.task: [TextExample(*pair) for pair in zip(data.texts(index), labels, strict=True)]}
+    levels, pool = [level.name for level in cascade.levels], texts(cascade, data)
     forms = {name: form(name, levels) for name in candidates}
 
     def load(number: int, borne: float) -> list[Request]:

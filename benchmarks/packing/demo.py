@@ -22,10 +22,12 @@ from rich.console import Console
 from pliant.benchmarks.demo.run import Comparison, keep
 from pliant.benchmarks.demo.turns import Compared, compare
 from pliant.benchmarks.endpoint import serving_each
+from pliant.benchmarks.harness import Context, Measured
 from pliant.benchmarks.load_generator import Form, Parsed, capacity, warm
+from pliant.benchmarks.planned import against_live
 from pliant.errors import RegistryError
 from pliant.flows import champions
-from pliant.flows.settings import Settings
+from pliant.flows.settings import Settings, read
 from pliant.packing.artifact import Packing
 from pliant.progress import Progress, share, silent
 from pliant.protocol import Request
@@ -136,6 +138,12 @@ def demo(project: Settings, console: Console) -> Comparison:
     picture = keep(project, "packing", seen, metrics, {"config": asdict(LOAD), **compared.plain()})
     console.print(f"\nThe picture of this run: {picture}")
     return Comparison("chats answered in time, over first come, first served", ahead, REASON)
+
+
+def planned(context: Context) -> Measured:
+    """Plan for what came to a live service of the champion, and compare."""
+    name = next(iter(champions.champion_artifacts(read(), Packing)))
+    return against_live(context, "packing", form(name, LOAD.temperature), {name: questions()}, [2.0], "default")
 
 
 def won(compared: Compared) -> int:

@@ -19,15 +19,16 @@ from rich.table import Table
 from pliant.benchmarks import endpoint
 from pliant.benchmarks.demo.turns import Compared, cells
 from pliant.benchmarks.demo.turns import compare as in_turns
-from pliant.benchmarks.harness import Stage
+from pliant.benchmarks.harness import Context, Measured, Stage
 from pliant.benchmarks.load_generator import IMAGES, Example, Reply, capacity, examples
+from pliant.benchmarks.planned import against_live
 from pliant.errors import RegistryError
 from pliant.flows import settings
 from pliant.flows.tokens.champions import load_champion
 from pliant.flows.tokens.stages import Bundle
 from pliant.protocol import Request
 from pliant.report import Report, summarise
-from pliant.tokens.simulated import ReferenceConfig, ReferenceLoad, reference_load
+from pliant.tokens.simulated import ReferenceConfig, ReferenceLoad, kinds, reference_load
 from pliant.training import data
 from pliant.training.tokens.labelled import original
 
@@ -146,3 +147,9 @@ def compare(options: Options, pool: Mapping[str, Sequence[Example]], config: Rep
         forms, count = dict.fromkeys(addresses, IMAGES), len(load.segments) // 2
         with stage("the load in turns") as progress:
             return Replayed(load, in_turns(addresses, forms, pool, count, lambda: served, pair, progress))
+
+
+def planned(context: Context) -> Measured:
+    """Plan for what came to a live service of the champion, and compare."""
+    deadlines = [kind.deadline for kind in kinds(["any"], ReferenceConfig())]
+    return against_live(context, "tokens", IMAGES, test_examples(live_bundle()), deadlines, "default")

@@ -38,13 +38,9 @@ def train(parser: ArgumentParser) -> None:
 
 
 def simulate(parser: ArgumentParser) -> None:
-    plan(parser)
-    options.simulated_workers(parser)
-
-
-def plan(parser: ArgumentParser) -> None:
     options.load(parser, "seconds")
-    text = "simulate this candidate alone (default: the best-known ones, of which `plan` takes the first)"
+    options.simulated_workers(parser)
+    text = "simulate this candidate alone (default: the best-known ones)"
     parser.add_argument("--candidate", metavar="NAME", help=text)
 
 

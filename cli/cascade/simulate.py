@@ -158,7 +158,8 @@ def _load(load: str, champions: Sequence[Served], workers: int, seed: int) -> tu
         return list(drawn.requests), dict(enumerate(drawn.rows))
     if load.startswith(loads.JOURNAL):
         requests = journal.recorded(load, "cascade", MOST_REQUESTS)
-        rows = {request.id: _row(request, of, rng) for request in requests}
+        orders = {task: np.argsort(served.lengths) for task, served in of.items()}
+        rows = {request.id: _row(request, of, orders, rng) for request in requests}
         return [replace(r, length=int(of[r.task].lengths[rows[r.id]])) for r in requests], rows
     if load.startswith(loads.TRACE):
         times = loads.trace(load, (), MOST_REQUESTS)[loads.SECONDS]
@@ -172,12 +173,11 @@ def _load(load: str, champions: Sequence[Served], workers: int, seed: int) -> tu
     return requests, rows
 
 
-def _row(request: Request, champions: Mapping[str, Served], rng: np.random.Generator) -> int:
-    """Return a text of about the length of a journal's request, which holds none. Raises `InputError`."""
+def _row(request: Request, champions: Mapping[str, Served], orders: Mapping[str, Any], rng: np.random.Generator) -> int:
+    """Return a text of about the length of a journal's request, which holds none; `orders`: by it. Raises `InputError`."""
     if request.task not in champions:
         raise InputError("task", request.task, f"one of {', '.join(champions)}")
-    lengths = champions[request.task].lengths
-    order = np.argsort(lengths)
+    lengths, order = champions[request.task].lengths, orders[request.task]
     low, high = (int(np.searchsorted(lengths[order], request.length, side)) for side in ("left", "right"))
     return int(order[int(rng.integers(low, high)) if low < high else min(low, len(order) - 1)])
 

@@ -41,10 +41,6 @@ def run_flow(args: Namespace) -> dict[str, Any]:
 
 
 def simulate(parser: ArgumentParser) -> None:
-    plan(parser)
-
-
-def plan(parser: ArgumentParser) -> None:
     from pliant.comparison import described
     from pliant.packing.scheduling.policy import POLICIES
 

@@ -22,15 +22,11 @@ def train(parser: ArgumentParser) -> None:
 
 
 def simulate(parser: ArgumentParser) -> None:
-    plan(parser)
-    options.simulated_workers(parser)
-
-
-def plan(parser: ArgumentParser) -> None:
     from pliant.comparison import described
     from pliant.tokens.policies import CHOICES
 
     options.load(parser, "seconds")
+    options.simulated_workers(parser)
     profiled = {name: choice.summary for name, choice in CHOICES.items() if not choice.variants}
     options.policy(parser, profiled | described("tokens"), "default")
     text = "setting to keep to: tokens added to each image (below 0: merged), or the number of an operating point"

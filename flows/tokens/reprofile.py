@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from pliant.errors import RegistryError
@@ -30,8 +31,10 @@ def reprofile(device: str, thread_count: int, progress: Progress, other_device: 
         raise RegistryError("the registry holds no task for the champion backbone: run `pliant train tokens` first")
     config = TokensFlowConfig(device=device, threads=thread_count)
     if registry.version(TOKENS_PROFILE) is not None:
-        former = fetch(registry, Profile, TOKENS_PROFILE)[0].device
-        check_replaces("tokens", configured_class(config), former, other_device)
+        former = fetch(registry, Profile, TOKENS_PROFILE)[0]
+        check_replaces("tokens", configured_class(config), former.device, other_device)
+        gammas = tuple(number for number in former.latency.settings if number not in former.points)
+        config = replace(config, latency=replace(config.latency, gammas=gammas))  # whose accuracies the tasks hold
     profile, reason = measure(config, backbone, digest, tasks, progress)
     rows = [
         {"gamma": gamma, **{f"batch {b}": 1000 * s for b, s in zip(profile.latency.batches, seconds, strict=True)}}
