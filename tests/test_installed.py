@@ -21,7 +21,7 @@ from tests.fixtures.wheels import build, environment, unpack
 pytestmark = pytest.mark.slow
 
 STAGES = (
-    "from pliant.flows.closure import closure; from pliant.flows.tokens.stages import {0}; print(len(closure({0})))"
+    "from pliant.flows import closure; from pliant.flows.tokens.stages import {0}; print(len(closure.closure({0})))"
 )
 COMPARE = "import pliant; print(pliant.compare(['otas', 'default'], 'poisson:400:1', 1, {!r}))"
 HEAVY = "import sys, pliant; print(sorted({'numpy', 'torch', 'mlflow', 'pydantic'} & sys.modules.keys()))"
@@ -48,13 +48,13 @@ def installed(wheels, tmp_path_factory):
 
 
 def run(python, folder, *command, **variables):
-    """Run it in a folder that has a user's own `serving` and `flows`."""
     done = start(python, folder, *command, **variables)
-    output, errors = done.communicate(timeout=300)
-    return subprocess.CompletedProcess(command, done.returncode, output, errors)
+    output = done.communicate(timeout=300)
+    return subprocess.CompletedProcess(command, done.returncode, *output)
 
 
 def start(python, folder, *command, **variables):
+    """Start it in a folder that has a user's own `serving` and `flows`."""
     for name in ("serving", "flows"):
         (folder / name).mkdir(exist_ok=True)
         (folder / name / "__init__.py").write_text("raise SystemExit('the folder of the user was imported')")
