@@ -4,8 +4,11 @@ Nothing has to be trained: pliant/SYSTEM/comparison.py has a profile, whose sour
 Figures say which policy decides better, not what a device of yours would do: for that there is `pliant simulate`.
 
 An own policy is called with what its system knows, and returns
-- tokens and bins: an object with `choose(waiting, now)`, or a whole scheduler (`Scheduler` in protocol.py). `choose`
-  returns a setting and the requests to run at it, or None to wait for the next event;
+- tokens and bins: an object with `choose(waiting, now)`, or a whole scheduler (`Scheduler` in protocol.py). `choose` is
+  called for each device that is free after an event, without what is past its deadline; it returns a setting and the
+  requests to run at it, or None to wait for the next event. A request has `task`, `arrival`, `deadline` and `utility`
+  (tokens: OTAS's six kinds, due after 0.6 or 1 s, worth 0.01 to 1). What tokens knows: `known.latency.settings` are the
+  gammas, `known.at(gamma, n)` the seconds of a batch of n, `known.accuracy[task][gamma]` the share of right answers;
 - cascade: a `Candidate` (pliant/cascade/artifact.py): levels, and the gates between them;
 - packing: a policy of admission, such as a subclass of `pliant.PackingPolicy`.
 A distribution offers one by an entry point of the group `pliant.policies`, which is called `SYSTEM.NAME`.
