@@ -43,7 +43,7 @@ class Pinned(PathFinder):
 
 others = [finder for finder in sys.meta_path if finder is not PathFinder]
 sys.meta_path[:] = [finder for finder in others if "__editable__" not in getattr(finder, "__module__", "")] + [Pinned]
-sys.path[:] = [path for path in sys.path if path != {checkout!r}]
+sys.path[:] = [path for path in sys.path if path not in {checkout!r} and "__editable__" not in path]
 """
 """Python's `sitecustomize`: neither the checkout that is installed here nor anything that is not pinned can be imported.
 
@@ -59,7 +59,9 @@ def environment(tmp_path_factory) -> dict[str, str]:
     pins = {"pliant", *(canonicalize_name(Requirement(line).name) for line in lines if not line.startswith("#"))}
     missing = {top for top, names in packages_distributions().items() if not {*map(canonicalize_name, names)} & pins}
     site = tmp_path_factory.mktemp("site")
-    (site / "sitecustomize.py").write_text(ALONE.format(missing=missing, checkout=str(ROOT)))
+    (site / "sitecustomize.py").write_text(
+        ALONE.format(missing=missing, checkout=[str(ROOT), str(ROOT / "packages" / "pliant-core")])
+    )
     ours = ("PLIANT_", "BENTOML_", "MLFLOW_", "PREFECT_")
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     home = tmp_path_factory.mktemp("bentoml")
