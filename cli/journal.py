@@ -48,7 +48,8 @@ def command(commands: Any) -> None:
     text = "show what a journal holds: a summary, the life of a request, a trace for Perfetto, another policy"
     parser: ArgumentParser = commands.add_parser("journal", help=text, description=text)
     parser.add_argument("file", type=Path, metavar="FILE", help="as `pliant serve SYSTEM --journal FILE` writes it")
-    parser.add_argument("--request", type=int, metavar="ID", help="say what became of this request, by its number")
+    text = "say what became of this request, by its x-request-id or by its number in the journal"
+    parser.add_argument("--request", metavar="ID", help=text)
     parser.add_argument("--perfetto", type=Path, metavar="OUT", help="write a trace that https://ui.perfetto.dev opens")
     text = "simulate the same arrivals under this policy (cascade: candidate), and under the default one"
     parser.add_argument("--what-if", metavar="POLICY", help=text)
@@ -63,7 +64,7 @@ def run(args: Namespace) -> None:
 
     system, entries = opened(args.file, args.system)
     if args.request is not None:
-        print("\n".join(life(entries(), args.request, name_of(system))))
+        print("\n".join(life(entries(), number_of(args.file, args.request), name_of(system))))
     if args.perfetto is not None:
         try:
             with args.perfetto.open("w", encoding="utf-8") as file:
@@ -197,6 +198,21 @@ def _where(each: LaunchSpan, name: Name) -> str:
     )
 
 
+def number_of(path: Path, name: str) -> int:
+    """Return the number of the request that a client knows by this name, the latest of several. Raises `InputError`."""
+    from pliant.serving.journal import run_lines
+
+    number, part = None, f'"request_id": {json.dumps(name)}}}'
+    for _, _, line in run_lines(path):
+        if line.endswith(part):
+            number = int(json.loads(line)["event"]["id"])
+    if number is None and not name.isdecimal():
+        raise InputError(
+            "--request", name, f"a number, or the x-request-id of a request, in {path} (packing: a number)"
+        )
+    return int(name) if number is None else number
+
+
 def life(entries: Iterable[JournalEntry], id: int, name: Name) -> list[str]:
     """Return what happened to a request, a sentence a line, in seconds since the journal began. Raises `InputError`."""
     request: Request | None = None
@@ -258,7 +274,8 @@ def life(entries: Iterable[JournalEntry], id: int, name: Name) -> list[str]:
             if isinstance(action, Answer | Drop) and action.request == id:
                 end_run()
                 if isinstance(action, Drop):
-                    why = REASONS.get(action.reason, action.reason)
+                    passed = action.reason == "late" and request.deadline <= now
+                    why = "its deadline had passed" if passed else REASONS.get(action.reason, action.reason)
                     say(now, f'It was refused as "{action.reason}": {why}.')
                 else:
                     late = now - request.deadline

@@ -169,7 +169,7 @@ def rows(project: Settings) -> str:
     for system in systems.names():
         try:
             release = live(project, system)
-            since = f", since {release.since[:16].replace('T', ' ')}" if release and release.since else ""
+            since = f", since {release.since[:16].replace('T', ' ')} UTC" if release and release.since else ""
             said = f"{release.number}{since}" if release else "none"
         except PliantError as error:
             release, said = None, str(error)
@@ -180,7 +180,7 @@ def rows(project: Settings) -> str:
         if not own:
             way = f"<code>pliant {'serve' if release else 'train'} {system}</code>"
             lines.append(
-                _row(system, escape(said), "none", f"start it: {way}" if release else f"make a release: {way}")
+                _row(system, escape(said), "none", f"not running: {way}" if release else f"no release yet: {way}")
             )
     return "".join(lines)
 

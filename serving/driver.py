@@ -39,7 +39,7 @@ from pliant.protocol import (
     Woke,
 )
 from pliant.serving.client import ANYBODY, Client
-from pliant.serving.request_context import WayBack, current_trace, current_way_back
+from pliant.serving.request_context import REQUEST_ID, WayBack, current_trace, current_way_back, holding
 from pliant.serving.tracing.traced import Traced, zero_of
 from pliant.serving.workers.worker import Rebuild, Worker
 from pliant.serving.workers.worker_slot import Spares, WorkerSlot
@@ -154,6 +154,7 @@ class Pending:
     state: Any = None  # the system's own, kept from one launch to the next
     launches: dict[int, LaunchResult] = field(default_factory=dict)  # by launch id
     way_back: WayBack | None = None
+    name: str = ""  # by which the client knows it
 
     @property
     def last(self) -> LaunchResult:
@@ -410,7 +411,8 @@ class Driver:
         tenant, weight = client.tenant, client.weight
         request = Request(next(self._ids), now, now + deadline, task, utility, length, setting, tenant, weight)
         answer: asyncio.Future[Completed | Rejected] = asyncio.get_running_loop().create_future()
-        self._pending[request.id] = Pending(request, payload, answer, state, way_back=current_way_back())
+        way_back, name = current_way_back(), REQUEST_ID.get()
+        self._pending[request.id] = Pending(request, payload, answer, state, way_back=way_back, name=name)
         if self._recovery.takes(request.id):
             self._refill_soon()
         else:
@@ -603,8 +605,9 @@ class Driver:
                 request = self._recovery.next()
                 if request is None:
                     return
-                if request in self._pending:
-                    self._handle(Arrived(self._pending[request].request), self._tick())
+                if (pending := self._pending.get(request)) is not None:
+                    with holding(REQUEST_ID, pending.name):  # not that of whose launch the scheduler failed over
+                        self._handle(Arrived(pending.request), self._tick())
 
         asyncio.get_running_loop().call_soon(refill, self._generation)
 

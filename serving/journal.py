@@ -20,7 +20,8 @@ from typing import Any, BinaryIO, TypeVar
 
 from pliant.errors import InputError
 from pliant.journal import decode, encode
-from pliant.protocol import Journal
+from pliant.protocol import Arrived, Journal, JournalEntry
+from pliant.serving.request_context import REQUEST_ID
 from pliant.serving.state_file import FULL, Writing
 
 BUFFER_BYTES = 1 << 16
@@ -35,6 +36,12 @@ E = TypeVar("E")
 logger = logging.getLogger("pliant.serving")
 
 
+def named(entry: JournalEntry) -> str:
+    """Return the line of an entry; that of an arrival also has the `x-request-id` by which its client knows it."""
+    line, name = encode(entry), REQUEST_ID.get()
+    return f'{line[:-1]}, "request_id": {json.dumps(name)}}}' if name and isinstance(entry.event, Arrived) else line
+
+
 class FileRecorder:
     """Writes entries to a file; call it with each. A killed process loses the last second.
 
@@ -45,7 +52,7 @@ class FileRecorder:
     def __init__(
         self,
         path: Path,
-        line: Callable[[Any], str] = encode,
+        line: Callable[[Any], str] = named,
         segment_bytes: int = SEGMENT_BYTES,
         kept_bytes: int = KEPT_BYTES,
     ) -> None:

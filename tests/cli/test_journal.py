@@ -19,6 +19,8 @@ from pliant.packing.scheduling.reference import rules_of
 from pliant.packing.scheduling.simulated import simulate as generate
 from pliant.protocol import Answer, Arrived, Drop, Finished, JournalEntry, Launch, Request, Restarted
 from pliant.report import report
+from pliant.serving.journal import FileRecorder
+from pliant.serving.request_context import REQUEST_ID, holding
 from pliant.simulator import simulate
 from tests.cli.test_simulate import MAIL, TINY, publish_bins, publish_cascade, publish_packing, publish_tokens
 from tests.fixtures.commands import columns, refused, shown
@@ -90,6 +92,13 @@ def test_the_life_of_a_request_says_what_it_waited_for_where_it_ran_and_how_it_e
     assert "It had waited " in text and "launches with " in text and "mail/512x" in text and "answered in time" in text
     text = shown(["journal", path, "--request", "3"], capsys)
     assert "with setting " in text
+    with holding(REQUEST_ID, 'order "3"'):
+        recorder = FileRecorder(tmp_path / "named.jsonl")
+        for entry in journal:
+            recorder(entry)
+        recorder.close()
+    assert shown(["journal", str(tmp_path / "named.jsonl"), "--request", 'order "3"'], capsys) == text
+    assert "--request is order" in refused(["journal", path, "--request", "order-3"], capsys)
     path = str(
         written(
             tmp_path / "journal.jsonl",

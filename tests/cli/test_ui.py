@@ -45,7 +45,7 @@ def page(here, monkeypatch):
 def test_the_page_shows_to_this_machine_each_system_its_release_and_the_services_that_run(page):
     answer = httpx.get(page)
     rows = [row for row in answer.text.split("<tr>") if 'scope="row"' in row]
-    assert "7, since 2026-11-30 10:00" in rows[0] and ":11</a>" in rows[0] and "ready" in rows[0]
+    assert "7, since 2026-11-30 10:00 UTC" in rows[0] and ":11</a>" in rows[0] and "ready" in rows[0]
     assert ":12</a>" in rows[1] and "does not answer yet" in rows[1]
     assert ":13" not in answer.text and "pliant serve bins" in rows[2] and "pliant train cascade" in rows[3]
     assert "does not answer &lt;now&gt;" in rows[4] and len(rows) == 5

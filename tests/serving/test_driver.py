@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -41,6 +42,8 @@ from pliant.serving.driver import (
     Rejected,
     loop_clock,
 )
+from pliant.serving.journal import named
+from pliant.serving.request_context import REQUEST_ID, holding
 from tests.fixtures.fakes import FakeWorker, FifoScheduler, run_virtually
 
 pytestmark = pytest.mark.virtual
@@ -323,6 +326,21 @@ async def test_a_fresh_scheduler_gets_the_facts_first_then_those_that_wait_and_n
     assert [entry.actions for entry in journal if isinstance(entry.event, Restarted)] == [(), (Drop(2, "failed"),)]
     logged = [record.message for record in caplog.records if "a fresh one goes on" in record.message]
     assert len(logged) == 2 and all("the scheduler failed over Arrived" in message for message in logged)
+
+
+async def test_the_journal_has_the_name_of_each_request_also_where_a_fresh_scheduler_gets_it():
+    lines = []
+    async with driven(Buggy, recovers=True) as bench:
+        bench.driver._record = lambda entry: lines.append(json.loads(named(entry)))
+        bench.workers[0].seconds, asking = 3.0, []
+        for task in ("good", "good", "bad"):
+            with holding(REQUEST_ID, f"{task} {len(asking)}"):  # the task keeps it
+                asking.append(asyncio.create_task(bench.ask_of(task, deadline=20.0)))
+            await asyncio.sleep(0.1)
+        await asyncio.gather(*asking)
+    names = [(line["event"]["id"], line["request_id"]) for line in lines if line["event"]["type"] == "arrived"]
+    assert len(names) > 3 and set(names) == {(0, "good 0"), (1, "good 1")}, "what failed over a request is no entry"
+    assert all("request_id" not in line for line in lines if line["event"]["type"] != "arrived")
 
 
 def test_a_new_request_waits_behind_those_that_wait_and_who_leaves_is_struck_out():
