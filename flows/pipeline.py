@@ -309,7 +309,9 @@ class Pipeline(ABC, Generic[C, U, R, S]):
                     verdict = judge() if now is None else judge(beside=now)
                     progress(1, 1)
                 new, old = (type(self).device_of(side) for side in (challenger, champion or challenger))
-                return gate.overruled(verdict, reason or gate.other_device(new, old, config.other_device))
+                verdict = gate.overruled(verdict, reason or gate.other_device(new, old, config.other_device))
+                log(f"{name}: {'passed' if verdict.passed else 'failed'}, {verdict.reason}")
+                return verdict
 
             return gated()
 

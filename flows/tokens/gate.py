@@ -40,7 +40,7 @@ class Side:
             return {}
         right = float(np.mean([report.accuracy for report in self.reports]))
         most = (
-            {"share of what any scheduler could earn": f"{self.utility / np.mean(self.bound):.1%}"}
+            {"share of what the best scheduler could expect": f"{self.utility / np.mean(self.bound):.1%}"}
             if self.bound
             else {}
         )
