@@ -12,7 +12,7 @@ Shape suffixes: R rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,46 +21,59 @@ from scipy.special import ndtri
 
 from pliant.errors import DeviceError, PliantError
 from pliant.flows.gate import rejection
+from pliant.outcomes.labels import slices_of
 from pliant.profiling.interleaved import Ratio
 
-FLOOR = 0.05  # share of its rows that a class, or all, may lose on balance
-LEVEL = 0.05  # probability that chance alone refuses, for all classes together
+FLOOR = 0.05  # share of its rows that a slice, or all, may lose on balance
+LEVEL = 0.05  # probability that chance alone refuses, for all slices together
 ROWS = 2000  # on which both sides answer, at most
 MARGINS = np.linspace(-0.999, 0.999, 1999)
 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """Whether each side is right on the same held-out rows, and the class of each row; no classes in a regression."""
+    """Whether each side is right on the same held-out rows, and which of these are of each slice, such as a class."""
 
     champion_R: NDArray[np.bool_]
     challenger_R: NDArray[np.bool_]
-    class_R: NDArray[np.int64]
-    classes: tuple[str, ...]
+    slices: Mapping[str, NDArray[np.bool_]]  # name -> R
 
     def worse(self, tolerance: float) -> str:
         """Return why the challenger is refused for all rows together; empty where it is not."""
         score_M = tango(self.champion_R, self.challenger_R, MARGINS)
         low, *_, high = MARGINS[np.abs(score_M) <= ndtri(1 - LEVEL)]
         lost = float(self.champion_R.mean() - self.challenger_R.mean())
-        interval = f"{100 * low:.1f} to {100 * high:.1f} points worse on {len(self.class_R)} rows"
+        interval = f"{100 * low:.1f} to {100 * high:.1f} points worse on {len(self.champion_R)} rows"
         if low > tolerance:
             return interval
         return f"{interval}, too few to rule out {FLOOR:.0%}" if lost > tolerance and high > FLOOR + tolerance else ""
 
     def fallen(self, tolerance: float) -> str:
-        """Return the classes of which the challenger is worse by more than the floor, beyond chance for all together.
+        """Return the slices of which the challenger is worse by more than the floor, beyond chance for all together.
 
         A tolerance above the floor takes its place.
         """
         margin = min(max(FLOOR, tolerance), 1.0)
-        beyond, reasons = ndtri(1 - LEVEL / max(len(self.classes), 1)), []
-        for number, name in enumerate(self.classes):
-            old_R, new_R = (right_R[self.class_R == number] for right_R in (self.champion_R, self.challenger_R))
+        beyond, reasons = ndtri(1 - LEVEL / max(len(self.slices), 1)), []
+        for name, of_R in self.slices.items():
+            old_R, new_R = self.champion_R[of_R], self.challenger_R[of_R]
             if len(old_R) and tango(old_R, new_R, margin) > beyond:
-                right = f"right in {new_R.sum()} of {len(new_R)}, the champion in {old_R.sum()}"
-                reasons.append(f"class {name!r}: {right}")
+                reasons.append(f"{name}: right in {new_R.sum()} of {len(new_R)}, the champion in {old_R.sum()}")
         return "; ".join(reasons)
+
+
+def slices(
+    label_R: NDArray[np.int64], classes: Sequence[str], named_R: Sequence[Sequence[str]]
+) -> dict[str, NDArray[np.bool_]]:
+    """Return the rows of each slice: those of each class, and those that a client's label says to be of it.
+
+    `label_R`: numbers of classes; `named_R`: the slices that a row's label names (`slices_of`), none where it has no such.
+    """
+    parts = {slices_of(name)[0]: label_R == number for number, name in enumerate(classes)}
+    for row, names in enumerate(named_R):
+        for name in names:
+            parts.setdefault(name, np.zeros(len(label_R), bool))[row] = True
+    return parts
 
 
 def tango(
@@ -113,7 +126,7 @@ class Beside:
         return rejection(good, f"{whose} accuracy is {new:.4f}", f"{old:.4f}{interval}")
 
     def fallen(self, tolerance: float) -> str:
-        """Return the classes that lose more than the floor, each with its figures."""
+        """Return the slices that lose more than the floor, each with its figures."""
         return "; ".join(
             f"{name}: {fallen}" for name, each in self.answers.items() if (fallen := each.fallen(tolerance))
         )

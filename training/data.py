@@ -10,7 +10,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from errno import ENOENT
 from functools import partial
 from itertools import islice, pairwise
@@ -55,6 +55,7 @@ class ImageData:
     split: Split
     fingerprint: str
     repeats: Repeats | None = None
+    slices: Mapping[int, tuple[str, ...]] = field(default_factory=dict)  # of rows that clients labelled
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from pliant.bins.artifact import Bins, Encoder
 from pliant.bins.runtimes.cache import cache_folder
 from pliant.bins.runtimes.runtime import BinsRuntime
 from pliant.bins.simulated import typical
-from pliant.flows.beside import ROWS, Answers, Beside, same_device
+from pliant.flows.beside import ROWS, Answers, Beside, same_device, slices
 from pliant.flows.bins.config import BinsFlowConfig
 from pliant.profiling.bins.accuracy import outputs
 from pliant.profiling.interleaved import BUDGET, interleave
@@ -62,5 +62,5 @@ def beside(
             outputs(encoder, texts_R, config.device, config.threads, precision=bins.precision).argmax(1) == label_R
             for encoder, bins in sides
         )
-        answers[data.name] = Answers(old_R, new_R, label_R, data.classes)
+        answers[data.name] = Answers(old_R, new_R, slices(label_R, data.classes, ()))
     return Beside(ratio, tuple(zip(*seconds, strict=True)), answers)

@@ -14,7 +14,7 @@ import json
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +39,19 @@ Row = tuple[str, str | None, float]
 @dataclass(frozen=True, slots=True)
 class Texts:
     """The texts of a task. `data`: what its levels are trained on; `held`: what is planned with, its profiling split, and
-    judged with, its test split; `unlabelled`: what is distilled from beside `data`.
+    judged with, its test split; `unlabelled`: what is distilled from beside `data`; `slices`: those that the label of a text
+    names, by `groups.key`.
     """
 
     data: TextData
     held: TextData
     unlabelled: tuple[Text, ...] = ()
+    slices: Mapping[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def named(self) -> list[tuple[str, ...]]:
+        """The slices of each text of the test."""
+        return [self.slices.get(groups.key(*text), ()) for text in self.held.texts(self.held.split.test)]
 
 
 def apart(texts: Sequence[Text], data: TextData) -> tuple[Text, ...]:
@@ -75,7 +82,9 @@ def texts_of(config: CascadeFlowConfig, data: TextData, unlabelled: Sequence[Tex
     A text that the data set has stays what it is there, and of equal ones the first that has a label counts.
     """
     parts: dict[str, list[Row]] = {name: [] for name in ("fit", "profiling", "test", "distil", "unlabelled")}
-    for row, part in _kept(config, data):
+    slices: dict[tuple[str, ...], tuple[str, ...]] = {}
+    for row, part, named in _kept(config, data):
+        slices[groups.key(*row[:2])] = named
         if math.isnan(row[2]):
             parts["distil" if part == "fit" or data.regression else "unlabelled"].append(row)
         else:
@@ -104,7 +113,7 @@ def texts_of(config: CascadeFlowConfig, data: TextData, unlabelled: Sequence[Tex
     fitted = with_rows(
         data, parts["fit"], lambda rows: replace(old, fit=np.concatenate([old.fit, rows]), brought=brought)
     )
-    return Texts(fitted if parts["fit"] else data, held, apart(distil, held))
+    return Texts(fitted if parts["fit"] else data, held, apart(distil, held), slices)
 
 
 def bought(held: TextData, labels: Sequence[Label]) -> tuple[tuple[int, int], ...]:
@@ -156,24 +165,25 @@ def _mean(values: Sequence[float], records: Sequence[LabelRecord]) -> float:
     return float(np.average(values, weights=[record.weight for record in records]))
 
 
-def _kept(config: CascadeFlowConfig, data: TextData) -> Iterator[tuple[Row, str]]:
-    """Yield the different texts that a service kept of the task and that the data set lacks, and the part of each."""
+def _kept(config: CascadeFlowConfig, data: TextData) -> Iterator[tuple[Row, str, tuple[str, ...]]]:
+    """Yield the different texts that a service kept of the task and that the data set lacks, each with part and slices."""
     pair = data.second is not None
 
     def usable(lesson: Lesson) -> bool:
         return _texts(lesson.input, pair) is not None and _label(lesson.record.label, data.classes) is not None
 
-    rows: dict[tuple[str, ...], tuple[Row, str]] = {}
+    rows: dict[tuple[str, ...], tuple[Row, str, tuple[str, ...]]] = {}
     # Labels reach further back than the newest inputs where few answers are labelled.
     taught = [
-        (lesson.input, label)
+        (lesson.input, label, lesson.record.slices)
         for lesson in lessons(config.feedback, data.name, usable)
         if (lesson.record.weight or (config.learn.levels and part_of_input(lesson.input) == "fit"))
         and (label := _label(lesson.record.label, data.classes)) is not None
     ]
-    for each, label in [*taught, *((each, math.nan) for each in kept_inputs(config.feedback, data.name))]:
+    kept = ((each, math.nan, ()) for each in kept_inputs(config.feedback, data.name))
+    for each, label, named in [*taught, *kept]:
         if (texts := _texts(each, pair)) is not None:
-            rows.setdefault(groups.key(*texts), ((*texts, label), part_of_input(each)))
+            rows.setdefault(groups.key(*texts), ((*texts, label), part_of_input(each), named))
     own = {
         groups.key(*text)
         for part in (data.split.fit, data.split.profiling, data.split.test)

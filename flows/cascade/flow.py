@@ -89,7 +89,7 @@ class CascadePipeline(Pipeline[CascadeFlowConfig, TaskData, TaskResults, Evaluat
         for result in results:
             champion, test = champions.get(result.name), result.test.load()
             present = self._champion(champion, result, test) if champion else None
-            yield present, EvaluatedCascade(result.plan.load(), test)
+            yield present, EvaluatedCascade(result.plan.load(), test, result.texts.named)
 
     def _champion(self, champion: Champion[Cascade], result: TaskResults, test: Outputs) -> EvaluatedCascade:
         """Return a task's champion, with its outputs on its test split where the store still has them.

@@ -10,6 +10,7 @@ Knows no Prefect and no registry.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,7 +23,7 @@ from pliant.cascade.knowledge import knowledge
 from pliant.cascade.scheduler import CascadeScheduler
 from pliant.cascade.simulated import ReferenceConfig, SimulatedCascade, capacity, play, reference_load, walks
 from pliant.errors import ArtifactError
-from pliant.flows.beside import NOTHING, Answers, Beside
+from pliant.flows.beside import NOTHING, Answers, Beside, slices
 from pliant.flows.cascade.config import GateConfig
 from pliant.flows.gate import FIRST, Judged, judged, milliseconds, of_replays, rejection
 from pliant.progress import Progress, silent
@@ -33,10 +34,11 @@ JITTER = 0.05  # standard deviation of a simulated duration's logarithm
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedCascade:
-    """A cascade and what its levels made of its test split; None where that is lost."""
+    """A cascade and what its levels made of its test split; None where that is lost. `named_R`: see `slices`."""
 
     cascade: Cascade
     test: Outputs | None
+    named_R: Sequence[Sequence[str]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +186,8 @@ def _answers(champion: EvaluatedCascade, challenger: EvaluatedCascade) -> Answer
         for each in (champion, challenger)
     )
     test = _test(challenger)
-    return Answers(old_R, new_R, np.nan_to_num(test.labels, nan=-1).astype(np.int64), test.classes)
+    label_R = np.nan_to_num(test.labels, nan=-1).astype(np.int64)
+    return Answers(old_R, new_R, slices(label_R, test.classes, challenger.named_R))
 
 
 def _judged_alike(challenger: EvaluatedCascade, champion: EvaluatedCascade) -> EvaluatedCascade:

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from pliant.device import threads
-from pliant.flows.beside import ROWS, Answers, Beside, same_device
+from pliant.flows.beside import ROWS, Answers, Beside, same_device, slices
 from pliant.flows.tokens.config import TokensFlowConfig
 from pliant.flows.tokens.stages import Bundle
 from pliant.profiling.interleaved import interleave
@@ -44,9 +44,11 @@ def beside(
             rights.append(partial(right, runtime, gamma=setting, size=size))
         ratio = interleave(calls, config.device, share(progress, 0, 50))
         for data in tested:
-            rows = data.split.test[: min(ROWS, config.measured or ROWS)]
+            # A picture that stands for several of the data is one all the same.
+            rows = np.array([*dict.fromkeys(data.split.test.tolist())][: min(ROWS, config.measured or ROWS)])
             if all(task.classes == data.classes for side in sides for task in side.tasks if task.name == data.name):
                 old_R, new_R = (answer(data.name, data, rows) for answer in rights)
-                answers[data.name] = Answers(old_R, new_R, data.labels[rows], data.classes)
+                of = slices(data.labels[rows], data.classes, [data.slices.get(row, ()) for row in rows.tolist()])
+                answers[data.name] = Answers(old_R, new_R, of)
     points = tuple((old.latency.at(setting, batch), new.latency.at(setting, batch)) for batch in BATCHES)
     return Beside(ratio, points, answers)

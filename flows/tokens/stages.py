@@ -337,4 +337,4 @@ def _picture(lesson: Lesson, classes: Collection[str]) -> LabelledPicture | None
     if len(lesson.input.content) != 3 * size[0] * size[1]:
         return None
     pixels_HW3 = np.frombuffer(lesson.input.content, np.uint8).reshape(*size, 3)
-    return LabelledPicture(pixels_HW3, str(label), lesson.part)
+    return LabelledPicture(pixels_HW3, str(label), lesson.part, lesson.record.slices)

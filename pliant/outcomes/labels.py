@@ -27,7 +27,7 @@ Confidence = Annotated[float, Field(ge=0, le=1 + 1e-6)]
 DECLARED = "the slice "
 
 
-def slices_of(label: Label, tenant: str, declared: str) -> tuple[str, ...]:
+def slices_of(label: Label, tenant: str = "", declared: str = "") -> tuple[str, ...]:
     """Return the slices of a labelled answer: its class, whose it is, and what whoever labelled it declared."""
     named = (f"the class {label}" if isinstance(label, str) else "", tenant and f"the tenant {tenant}")
     return tuple(filter(None, (*named, declared and DECLARED + declared)))
@@ -35,7 +35,7 @@ def slices_of(label: Label, tenant: str, declared: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class LabelRecord:
-    """A label that counted, with the answer that it is of. It holds nothing that people wrote or sent."""
+    """A label that counted, with the answer that it is of. But for a slice's name it holds nothing that people wrote."""
 
     id: str  # of the answer
     task: str
@@ -52,6 +52,7 @@ class LabelRecord:
     at: Finite  # seconds since 1970
     answered_at: Finite
     weight: Sum = 1.0  # of it in an estimate: see `Tracker.take`
+    slices: tuple[str, ...] = ()  # that it is of: see `slices_of`
 
     def to_line(self) -> str:
         """Return the record as a line of JSON, without its end."""

@@ -310,7 +310,7 @@ class Tracker:
         if self._recorded:
             levels = dict(zip(answered.former_levels, answered.former, strict=False))
             said = (id, *answered.key, answered.level, answered.label, answered.confidence, levels)
-            taken = LabelRecord(*said, label, correct, report.tenant, report.key, report.at, row.at, weight)
+            taken = LabelRecord(*said, label, correct, report.tenant, report.key, report.at, row.at, weight, slices)
             self._new_labels.append((row.sequence, number, taken))
             self._change(answered.key)
         if broke:

@@ -105,7 +105,7 @@ def test_a_retrained_task_that_is_worse_is_refused_with_a_sentence(run):
     released, stages = run(**FEEDBACK, task={**SHORT["task"], "head_images": 5})
     assert stages == LEARNING
     assert not released["promoted"]
-    assert "worse than the champion's" in released["reason"]
+    assert "the tenant root: right in" in released["reason"]
     assert versions("tokens") == before
     _, stages = run(**FEEDBACK, task={**SHORT["task"], "head_images": 5})
     assert stages == ALWAYS, "the champion's accuracies on these pictures are cached"

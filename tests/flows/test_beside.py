@@ -8,7 +8,7 @@ from scipy.special import ndtri
 from scipy.stats import multinomial
 
 from pliant.errors import RegistryError
-from pliant.flows.beside import FLOOR, Answers, Beside, tango, where_it_runs
+from pliant.flows.beside import FLOOR, Answers, Beside, slices, tango, where_it_runs
 from pliant.profiling.interleaved import Ratio
 
 
@@ -30,14 +30,27 @@ def test_a_loss_of_just_the_floor_is_taken_for_more_no_oftener_than_the_level_sa
 def answers(lost: int, gained: int, rows: int, classes: tuple[str, ...] = ("a", "b")) -> Answers:
     """Rows of two classes: of the first the champion alone is right on `lost`, the challenger alone on `gained`."""
     places = np.arange(2 * rows)
-    return Answers(places >= gained, ~((gained <= places) & (places < gained + lost)), places // rows, classes)
+    new_R = ~((gained <= places) & (places < gained + lost))
+    return Answers(places >= gained, new_R, slices(places // rows, classes, ()))
 
 
 def test_a_class_that_falls_is_named_however_well_the_others_do():
     fallen = answers(49, 0, 80, ("refund", "other"))
-    assert fallen.fallen(0.01) == "class 'refund': right in 31 of 80, the champion in 80"
-    assert Beside(answers={"one": fallen, "two": answers(0, 0, 80)}).fallen(0.01).startswith("one: class 'refund'")
+    assert fallen.fallen(0.01) == "the class refund: right in 31 of 80, the champion in 80"
+    assert Beside(answers={"one": fallen, "two": answers(0, 0, 80)}).fallen(0.01).startswith("one: the class refund")
     assert answers(6, 2, 80).fallen(0.01) == answers(2, 0, 5).fallen(0.01) == ""
+
+
+def test_a_tenant_and_a_declared_slice_have_floors_of_their_own():
+    """What one tenant loses is spread evenly over the classes, and a fifth of all rows, of which others gain as many."""
+    places = np.arange(500)
+    old_R, new_R = places % 5 != 1, places % 5 != 0
+    named_R = [(("the tenant acme",), ("the slice mobile", "the tenant bolt"), ())[min(n % 5, 2)] for n in places]
+    both = Answers(old_R, new_R, slices(places // 250, ("a", "b"), named_R))
+    assert both.worse(0.01) == ""
+    assert both.fallen(0.01) == "the tenant acme: right in 0 of 100, the champion in 100"
+    turned = Answers(new_R, old_R, both.slices)
+    assert turned.fallen(0.01).count("right in 0 of 100, the champion in 100") == 2  # slice and tenant
 
 
 @pytest.mark.parametrize(

@@ -29,11 +29,12 @@ Part = Literal["fit", "profiling", "test"]
 
 @dataclass(frozen=True, slots=True)
 class LabelledPicture:
-    """A picture as a service got it, uint8 [H, W, 3], its class by name, and the split that it belongs to."""
+    """A picture as a service got it, uint8 [H, W, 3], its class by name, and the split and slices that it belongs to."""
 
     pixels: Pixels
     label: str
     part: Part
+    slices: tuple[str, ...] = ()
 
 
 def join(data: ImageData, pictures: Sequence[LabelledPicture], held_out: float) -> ImageData:
@@ -68,7 +69,8 @@ def join(data: ImageData, pictures: Sequence[LabelledPicture], held_out: float) 
     for part in (split.fit, split.profiling, split.test):
         mark.update(len(part).to_bytes(8, "big") + part.tobytes())
     labels, fingerprint = np.concatenate([data.labels, labels]), f"{MARK}{mark.hexdigest()[:24]}:{data.fingerprint}"
-    return replace(data, images=images, labels=labels, split=split, fingerprint=fingerprint)
+    named = {len(data.images) + i: picture.slices for i, picture in enumerate(ordered) if picture.slices}
+    return replace(data, images=images, labels=labels, split=split, fingerprint=fingerprint, slices=named)
 
 
 def counts(data: ImageData, joined: ImageData) -> dict[str, int]:

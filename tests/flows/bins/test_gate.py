@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pliant.bins.artifact import Shape
-from pliant.flows.beside import Answers, Beside
+from pliant.flows.beside import Answers, Beside, slices
 from pliant.flows.bins.champions import Score
 from pliant.flows.bins.config import GateConfig
 from pliant.flows.bins.gate import Candidate, judge
@@ -75,7 +75,7 @@ def test_a_less_accurate_encoder_is_refused_where_both_were_tested_on_the_same_t
     assert judge(candidate(score=good), candidate(score=bad), GateConfig(seeds=1, tolerance=0.2), SHORT).passed
     right_R = np.arange(400) < 300
     for worse, passed in ((270, False), (296, True)):
-        answers = Answers(right_R, np.arange(400) < worse, np.arange(400) % 2, ("a", "b"))
+        answers = Answers(right_R, np.arange(400) < worse, slices(np.arange(400) % 2, ("a", "b"), ()))
         verdict = judge(candidate(score=good), candidate(score=bad), ONCE, SHORT, beside=Beside(answers={"d": answers}))
         assert verdict.passed is passed, verdict.reason
 

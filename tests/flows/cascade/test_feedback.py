@@ -72,6 +72,16 @@ def test_enough_labelled_texts_plan_and_judge_alone_and_train_only_where_a_setti
         assert np.array_equal(getattr(learnt.data.split, part), getattr(data.split, part))
 
 
+def test_each_text_of_the_test_has_the_slices_of_its_label(config, data, tmp_path):
+    rows = changed_rows(200)
+    write_outcomes(tmp_path, rows)
+    of = {text: (f"the class {label}", f"the tenant {TENANTS[n % 4]}") for n, (text, label) in enumerate(rows)}
+    texts = texts_of(config, data)
+    assert texts.named == [of[texts.held.first[row]] for row in texts.held.split.test]
+    mixed = texts_of(replace(config, learn=LearnConfig(rows=1000)), data)
+    assert [bool(names) for names in mixed.named] == [mixed.held.first[row] in of for row in mixed.held.split.test]
+
+
 def test_labels_count_whose_inputs_are_older_than_the_newest_and_plan_without_those_that_have_none(
     config, data, tmp_path
 ):

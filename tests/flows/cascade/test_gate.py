@@ -39,6 +39,19 @@ def test_a_challenger_of_lower_accuracy_fails_and_a_better_one_passes():
     assert judge(bad, good, ONCE, SHORT).passed
 
 
+def test_a_challenger_that_falls_for_a_tenant_alone_is_refused_by_name():
+    """A twentieth of the texts are of the tenant, and of all others it is right more often."""
+    good, test = candidate((0.7, 0.85), target=0.5), some_outputs((0.7, 0.97))
+    for level in test.levels:
+        level.logits[::20] = np.roll(np.eye(3, dtype=np.float32)[test.labels[::20].astype(int)], 1, axis=1) * 9
+    better = EvaluatedCascade(some_cascade(test, target=0.5), test)
+    assert judge(good, better, ONCE, SHORT).passed
+    named_R = [("the tenant acme",) if row % 20 == 0 else () for row in range(400)]
+    verdict = judge(good, replace(better, named_R=named_R), ONCE, SHORT)
+    assert not verdict.passed
+    assert "things: the tenant acme: right in 0 of 20, the champion in 1" in verdict.reason
+
+
 def test_a_test_accuracy_below_the_target_beyond_chance_is_refused_even_without_a_champion():
     """400 texts at 0.85 may be 0.88 in truth, but not 0.99."""
     fine, bold = candidate(target=0.86), candidate(target=0.99)

@@ -38,6 +38,17 @@ def test_a_trusted_tenants_pictures_are_in_the_data_with_their_labels(tmp_path, 
         assert labels[joined.images.batch(np.array([row]), 16).tobytes()] == joined.labels[row]
 
 
+def test_a_picture_keeps_the_slices_of_its_label(tmp_path, data):
+    report_blurred(tmp_path, data, range(60), [TRUSTED, "acme"])
+    joined = with_lessons(FeedbackConfig(str(tmp_path), f"{TRUSTED},acme"), data, HELD_OUT)
+    tenant = {blurred(data, row).tobytes(): f"the tenant {(TRUSTED, 'acme')[row % 2]}" for row in range(60)}
+    assert min(joined.slices) == len(data.images) and len(joined.slices) == 60
+    for row, named in joined.slices.items():
+        label = joined.classes[joined.labels[row]]
+        pixels = joined.images.batch(np.array([row]), 16).tobytes()
+        assert named == (f"the class {label}", tenant[pixels])
+
+
 def test_the_foundation_keeps_its_key_and_the_task_does_not(tmp_path, data):
     joined = learnt(report_blurred(tmp_path, data, range(60)), data)
     config = read(overrides=setting())
