@@ -1,14 +1,15 @@
 """`pliant plan` against live runs: what clients saw of five loads, and what is simulated of the same requests.
 
-A service of one device keeps a journal. What came by it is simulated as `pliant plan --load journal:FILE` does. The
-client's times hold HTTP as well, of which a profile knows nothing: the plan's `--overhead` is what some requests took
-one after the other beyond what is simulated of these.
+A service of one device keeps a journal. What came by it is simulated as `pliant plan --load journal:FILE` does, whose
+launches take what the journal's took. The client's times hold HTTP as well: the plan's `--http` is what the service counted
+of its event loop, its `--overhead` what some requests took one by one beyond that and what the journal says of them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+import urllib.request
 from collections.abc import Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
@@ -23,10 +24,12 @@ from pliant.benchmarks.endpoint import serving
 from pliant.benchmarks.harness import Context, Measured
 from pliant.benchmarks.load_generator import Form, capacity, in_turns, replay, warm
 from pliant.benchmarks.results import Target
-from pliant.cli.plan import fares, with_overhead
+from pliant.cli.journal import opened
+from pliant.cli.plan import as_served, fares, took
 from pliant.flows import settings
 from pliant.protocol import Request
-from pliant.report import summarise
+from pliant.report import observations, summarise
+from pliant.serving.metrics import LOOK_SECONDS
 from pliant.workload import RequestKind, poisson, requests
 
 SHARES = (0.3, 0.5, 0.7, 0.9, 1.1)  # of what the endpoint bears
@@ -54,7 +57,8 @@ def against_live(
             context.stage(f"{system}: five loads") as progress,
         ):
             warm(url, pool, WARM, form)  # until the runtime is warm, too
-            time.sleep(PAUSE)
+            time.sleep(LOOK_SECONDS + PAUSE)
+            before = loop_seconds(url)
             alone = [Request(i, 0.0, deadlines[0], task) for i, task in zip(range(WARM), cycle(pool), strict=False)]
             (replies,) = asyncio.run(in_turns([url], alone, pool, form=form))
             time.sleep(PAUSE)
@@ -65,11 +69,17 @@ def against_live(
                 arriving = requests(poisson(share * borne, seconds, rng), kinds, rng)
                 live.append(asyncio.run(replay(url, arriving, pool, number, form=form)))
                 progress(number + 1, len(SHARES))
+            time.sleep(LOOK_SECONDS + 1)
+            used = loop_seconds(url) - before
         (simulation,) = systems.system(system).part("cli", "simulate").simulations(project, f"journal:{path}", policy)
-        came, play = simulation.draw(0)
+        launches, said = took(simulation, f"journal:{path}")
+        came, _ = simulation.draw(0)
         parts = apart(came)
-        overhead = median(each.seconds for each in replies) - fares([(parts[1], play)], 1, 1.0, None)["p50"]
-        _, play = with_overhead(simulation, max(overhead, 0.0)).draw(0)
+        http = used / sum(map(len, parts[1:]))
+        ended = {each.request.id: each.answered or np.inf for each in observations(opened(path, system)[1]())}
+        inside = median(ended[each.id] - each.arrival for each in parts[1])
+        overhead = median(each.seconds for each in replies) - inside - http
+        _, play = as_served(simulation, max(overhead, 0.0), http, launches).draw(0)
     rows, known = [], system in ("tokens", "cascade")  # whose simulations know which answers are right
     for share, replies, part in zip(SHARES, live, parts[-len(SHARES) :], strict=True):
         seen, simulated = summarise(reply.observation for reply in replies), fares([(part, play)], 1, 1.0, None)
@@ -83,7 +93,15 @@ def against_live(
     for name, limit in LIMITS.items():
         worst = max(abs(row[f"simulated {name}"] / max(row[name], 1e-9) - 1) for row in rows)
         targets.append(Target(f"plan, {system}: {name} simulated over live, worst of five loads", worst, "<=", limit))
-    return targets, {"loads": rows, "borne": borne, "overhead": overhead, "device": simulation.device}
+    facts = {"borne": borne, "http": http, "overhead": overhead, "said": [*said], "device": simulation.device}
+    return targets, {"loads": rows, **facts}
+
+
+def loop_seconds(url: str) -> float:
+    """Return the seconds of the processor that a service's event loop has had."""
+    with urllib.request.urlopen(f"{url}/metrics", timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith("pliant_loop_seconds"))
 
 
 def apart(came: Sequence[Any]) -> list[list[Any]]:

@@ -10,6 +10,7 @@ import json
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -31,6 +32,7 @@ from pliant.protocol import (
     Request,
     Restarted,
 )
+from pliant.simulator import Execute
 
 Name = Callable[[int], str]
 REASONS = {
@@ -171,6 +173,21 @@ def ran(entries: Iterable[JournalEntry]) -> Iterator[tuple[JournalEntry, LaunchS
             if isinstance(action, Launch):
                 sent[action.id] = action, entry.now
         yield entry, ended
+
+
+def lasted(path: Path, system: str, execute: Execute) -> list[tuple[float, float]]:
+    """Return the seconds of each launch as `execute` has them, and those for which it kept its device. Raises `InputError`.
+
+    Only launches behind the last change of what was served count, and none of a setting or a request that is not known.
+    """
+    pairs = list[tuple[float, float]]()
+    for entry, ended in ran(opened(path, system)[1]()):
+        if isinstance(entry.event, Changed):
+            pairs.clear()
+        elif ended is not None and ended.launch.kind == "run" and not ended.failed:
+            with suppress(LookupError, ValueError):
+                pairs.append((execute(ended.launch)[0], ended.end - ended.begin))
+    return pairs
 
 
 def _follow(entry: JournalEntry, ended: LaunchSpan | None, waiting: set[int], pending: set[int]) -> None:

@@ -202,6 +202,11 @@ def _serve(args: Namespace) -> int:
     port = servers.free_port(args.port) if args.port == 0 else args.port
     kind = settings_of(args.system)
     chosen = fields_from_environment(os.environ, kind) | options.given(args, kind.model_fields)
+    running = ui.noted(project)
+    traced = running is not None and "trace_share" not in chosen and ui.may_trace(project)
+    if running is not None and traced:
+        os.environ |= ui.collector(project, args.system, running)
+        chosen["trace_share"] = ui.TRACED
     chosen_settings = service_settings(project, kind, **chosen)
     named = ", ".join(devices(chosen_settings))
 
@@ -209,7 +214,10 @@ def _serve(args: Namespace) -> int:
         with stage("endpoint"):  # shows how long the service has been starting
             service.wait_until_ready(chosen_settings.wait_for_release + READY_SECONDS)
         where = f"Serving on {service.url} with the device {named} until Ctrl-C."
-        print(f"{where}\n{ui.hint(project)}", file=sys.stderr, flush=True)
+        traces = (
+            f"\nMLflow gets traces of {ui.TRACED:.0%} of the requests (PLIANT_TRACE_SHARE=0: none)." if traced else ""
+        )
+        print(f"{where}\n{running or ui.HINT}{traces}", file=sys.stderr, flush=True)
 
     return serve(chosen_settings, project.home, port, show_start)
 

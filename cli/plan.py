@@ -9,46 +9,64 @@ from __future__ import annotations
 import math
 from argparse import ArgumentParser, Namespace
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from pliant import systems
 from pliant.cli import options
 from pliant.errors import InputError, PliantError
+from pliant.loads import JOURNAL
 from pliant.report import Observation, summarise
+from pliant.worlds import Course, FrontDoor, Measured
 
 if TYPE_CHECKING:
     from pliant.flows.settings import Settings
 
 Uses = Mapping[str, float]
-Play = Callable[[Sequence[Any], int], tuple[list[Observation], Uses]]
+Took = tuple[NDArray[np.float64], NDArray[np.float64]]
+"""Seconds of launches by the profile, and those that they took."""
 MORE = 1.25  # times the load, at which a plan is looked at, too
 LARGEST, HALVINGS = 4.0, 4  # times the load up to which is looked for what a plan bears, and how finely
 RECENT = 8  # releases that are looked at for other classes of device
 NEAR = 2  # further counts of devices that must be enough as well
 ALONE, LEISURE = 200, 20.0  # requests that are played alone, and times their deadlines without haste
 CHOICES = ("policy", "gamma", "dispatch", "placement", "candidate")  # options of systems that `simulations` takes
-HTTP = "HTTP's own time is not in it (--overhead), nor what a single endpoint can read and write."
+HTTP = "HTTP's own time is not in it (--http, --overhead)."
 COLOURS = ("#1f5f8b", "#c1440e", "#777777", "#e08e0b")
+
+
+class Play(Protocol):
+    """Plays requests on so many devices, in the world of `course` (None: as the profile says).
+
+    It gives what became of each, and what was used: setting -> share of the answers, or of the memory.
+    """
+
+    def __call__(
+        self, requests: Sequence[Any], devices: int, /, course: Course | None = None
+    ) -> tuple[list[Observation], Uses]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
     """What a system serves, under a load. `published`: when its profile was (ISO 8601).
 
-    `draw`: for a seed the requests, and what plays such requests on so many devices. That gives what became of each, and
-    what was used: setting -> share of the answers, or of the memory.
+    `draw`: for a seed the requests, and what plays such requests. `lasted`: of a journal's launches the seconds by the
+    profile, and those for which they kept their device.
     """
 
     name: str
     device: str  # class
     published: str
     draw: Callable[[int], tuple[Sequence[Any], Play]]
+    lasted: Callable[[Path], Iterable[tuple[float, float]]]
 
 
 Figures = Mapping[str, Any]
@@ -66,7 +84,11 @@ def add_options(parser: ArgumentParser, system: systems.System) -> None:
     parser.set_defaults(workers=None)
     text = "seconds from arrival to answer, of every request (default: the deadlines of the load)"
     parser.add_argument("--slo", type=float, metavar="SECONDS", help=text)
-    text = "seconds that HTTP and the way to the device add to an answer, which no profile holds (default: 0)"
+    text = (
+        "seconds of a core that the endpoint takes for a request: growth of pliant_loop_seconds by answer (default: 0)"
+    )
+    parser.add_argument("--http", type=float, default=0.0, metavar="SECONDS", help=text)
+    text = "seconds beyond that from a client to the endpoint and back (default: 0)"
     parser.add_argument("--overhead", type=float, default=0.0, metavar="SECONDS", help=text)
     text = "share of the requests to be answered in time (default: 0.99)"
     parser.add_argument("--attainment", type=float, default=0.99, metavar="SHARE", help=text)
@@ -91,9 +113,11 @@ def run(args: Namespace) -> int:
     for each in _of_each_class(settings.prepare(), args.system, lambda at: part.simulations(at, args.load, **chosen)):
         with stage(f"{each.name} on {each.device}"):
             seeds = range(args.seed, args.seed + args.seeds)
-            answer = plan(with_overhead(each, args.overhead), args.slo, args.attainment, args.times, args.most, seeds)
-            http = () if args.overhead else (HTTP,)
-            plans.append({**answer, "warnings": [*_warnings(each, args.system), *http]})
+            launches, said = took(each, args.load)
+            real = as_served(each, args.overhead, args.http, launches)
+            answer = plan(real, args.slo, args.attainment, args.times, args.most, seeds)
+            http = () if args.overhead or args.http else (HTTP,)
+            plans.append({**answer, "warnings": [*_warnings(each, args.system), *said, *http]})
     what = f"{args.load} at {args.times:g}x, {args.attainment:.4g} in time"
     what += f" ({1e3 * args.slo:g} ms)" if args.slo else ""
     if args.plot is not None:
@@ -101,7 +125,7 @@ def run(args: Namespace) -> int:
     if args.json:
         goal = {
             name: getattr(args, name)
-            for name in ("system", "load", "slo", "overhead", "attainment", "times", "most", "seeds")
+            for name in ("system", "load", "slo", "overhead", "http", "attainment", "times", "most", "seeds")
         }
         options.print_json({**goal, "plans": plans})
     else:
@@ -115,6 +139,7 @@ def _check(args: Namespace) -> None:
         ("--workers", args.workers, args.workers is None, "left out, as a plan says how many"),
         ("--slo", args.slo, args.slo is None or 0 < args.slo < math.inf, "seconds above 0"),
         ("--overhead", args.overhead, 0 <= args.overhead < (args.slo or math.inf), "seconds from 0 up to --slo"),
+        ("--http", args.http, 0 <= args.http < math.inf, "seconds, at least 0"),
         ("--times", args.times, 0 < args.times < math.inf, "a number above 0"),
         ("--attainment", args.attainment, 0 < args.attainment <= 1, "a share above 0, up to 1"),
         ("--most", args.most, args.most >= 1, "at least 1"),
@@ -156,16 +181,51 @@ def _warnings(simulation: Simulation, system: str) -> Iterator[str]:
         yield f"It was measured on {simulation.device}, and this machine has {here}: that one needs other numbers."
 
 
-def with_overhead(simulation: Simulation, seconds: float) -> Simulation:
-    """Return the simulation whose answers come so many seconds later, by which a service decides sooner."""
+def took(simulation: Simulation, load: str) -> tuple[Took | None, Sequence[str]]:
+    """Return what the launches of a load that is a journal took, and a sentence on that. Raises `InputError`."""
+    if not load.startswith(JOURNAL):
+        return None, ()
+    path = Path(load.removeprefix(JOURNAL))
+    pairs = [pair for pair in simulation.lasted(path) if min(pair) > 0]
+    older = simulation.published and datetime.fromisoformat(simulation.published).timestamp() > path.stat().st_mtime
+    if older or not pairs:
+        return None, ("The journal's launches are of another profile, so they take what the champion's says.",)
+    expected_N, took_N = np.array(pairs).T
+    times = float(np.median(took_N / expected_N))
+    return (expected_N, took_N), (f"Launches take what the journal's {len(pairs):,} took: {times:.2f} x the profile.",)
+
+
+def as_served(simulation: Simulation, overhead: float, http: float, launches: Took | None = None) -> Simulation:
+    """Return the simulation with what a service meets beside its scheduler and its profile.
+
+    One core takes half of `http` seconds to read each request, and half to write its answer, which comes `overhead` seconds
+    later, by which a service decides sooner. `launches`: what others took.
+    """
 
     def draw(seed: int) -> tuple[Sequence[Any], Play]:
         requests, play = simulation.draw(seed)
 
-        def played(some: Sequence[Any], devices: int) -> tuple[list[Observation], Uses]:
-            seen, uses = play([replace(each, deadline=each.deadline - seconds) for each in some], devices)
-            late = [each if each.answered is None else replace(each, answered=each.answered + seconds) for each in seen]
-            return [replace(o, request=replace(o.request, deadline=o.request.deadline + seconds)) for o in late], uses
+        def played(some: Sequence[Any], devices: int, course: Course | None = None) -> tuple[list[Observation], Uses]:
+            reading, both, written = FrontDoor(http / 2), FrontDoor(http / 2), dict[int, float]()
+            inside = [
+                replace(each, arrival=reading.passes(each.arrival), deadline=each.deadline - overhead)
+                for each in sorted(some, key=lambda each: each.arrival)
+            ]
+            course = Measured(*launches, seed) if course is None and launches is not None else course
+            seen, uses = play(inside, devices, course)
+            answers = [(each.answered, each.request.id) for each in seen if each.answered is not None]
+            for at, id in sorted([*((each.arrival, -1) for each in some), *answers]):
+                written[id] = both.passes(at) + overhead
+            of = {each.id: each for each in some}
+            pairs = ((each, of[each.request.id]) for each in seen)
+            return [
+                replace(
+                    each,
+                    request=replace(each.request, arrival=own.arrival, deadline=own.deadline),
+                    answered=None if each.answered is None else written[own.id],
+                )
+                for each, own in pairs
+            ], uses
 
         return requests, played
 
@@ -227,11 +287,13 @@ def least(enough: Callable[[int], bool], most: int) -> int | None:
     return None
 
 
-def with_shares(play: Callable[[Sequence[Any], int], list[Observation]], names: Mapping[int, str]) -> Play:
+def with_shares(
+    play: Callable[[Sequence[Any], int, Course | None], list[Observation]], names: Mapping[int, str]
+) -> Play:
     """Return what plays requests and gives, beside what became of them, the share of the answers of each setting."""
 
-    def played(requests: Sequence[Any], devices: int) -> tuple[list[Observation], Uses]:
-        seen = play(requests, devices)
+    def played(requests: Sequence[Any], devices: int, course: Course | None = None) -> tuple[list[Observation], Uses]:
+        seen = play(requests, devices, course)
         counts = Counter(names.get(each.setting, "") for each in seen if each.setting is not None)
         return seen, {name: count / counts.total() for name, count in counts.most_common()}
 

@@ -6,6 +6,7 @@ What runs already is found by the file in which the command that started it has 
 from __future__ import annotations
 
 import json
+import os
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from pliant.flows.settings import Settings
 
 FILE = "ui.json"  # in PLIANT_HOME
+TRACED = 0.01  # share of a service's requests that MLflow gets traces of
+HINT = "`pliant ui` shows MLflow, Prefect and all services."
+COLLECTOR, HEADERS_SENT = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_HEADERS"
 NAMES = ("127.0.0.1", "localhost")  # by which the page is called; a page of another website has another
 HEADERS = {
     "content-type": "text/html; charset=utf-8",
@@ -96,10 +100,19 @@ def noted(project: Settings) -> Addresses | None:
     return None
 
 
-def hint(project: Settings) -> str:
-    """Return where MLflow, Prefect and the page of all services are, or how to start them."""
-    running = noted(project)
-    return str(running) if running else "`pliant ui` shows MLflow, Prefect and all services."
+def may_trace(project: Settings) -> bool:
+    """Whether services send traces to MLflow unless told otherwise: not to a server of others, which may want a password."""
+    from pliant.registry.mlflow_client import database
+
+    return database(project.tracking_uri) is not None and COLLECTOR not in os.environ
+
+
+def collector(project: Settings, system: str, addresses: Addresses) -> dict[str, str]:
+    """Return OpenTelemetry's variables by which traces get into the system's experiment. Raises `RegistryError`."""
+    from pliant.flows.release import open_registry
+
+    experiment = open_registry(project, system).identity().partition(" ")[0]
+    return {COLLECTOR: addresses.mlflow, HEADERS_SENT: f"x-mlflow-experiment-id={experiment}"}
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pliant.protocol import Finished, Launch, Request
 
@@ -68,6 +69,26 @@ class Course:
         if (kind, of) not in self._errors:
             self._errors[kind, of] = deviation * float(self._errors_rng.standard_normal())
         return self._errors[kind, of]
+
+
+class Measured(Course):
+    """A world as it was: what is expected to take some seconds takes as many times these as one of the like has taken.
+
+    `expected_N`: seconds by the profile; `took_N`: what they took instead.
+    """
+
+    LIKE = 100  # that are expected to take about as long, of which one is drawn
+
+    def __init__(self, expected_N: NDArray[np.float64], took_N: NDArray[np.float64], seed: int) -> None:
+        super().__init__(World("as measured"), seed)
+        order_N = np.argsort(expected_N, kind="stable")
+        self._expected_N, self._times_N = expected_N[order_N], (took_N / expected_N)[order_N]
+
+    def seconds(self, expected: float, *_of: object, **_whatever: object) -> float:
+        """Return the seconds of what takes `expected` seconds by the profile."""
+        middle = sum(int(np.searchsorted(self._expected_N, expected, side)) for side in ("left", "right")) // 2
+        first = max(min(middle - self.LIKE // 2, len(self._times_N) - self.LIKE), 0)
+        return expected * float(self._rng.choice(self._times_N[first : first + self.LIKE]))
 
 
 def _octave(size: float) -> int:

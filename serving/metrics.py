@@ -7,6 +7,7 @@ A service cannot know whether an answer is correct, so two of the four outcomes 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 
 from prometheus_client import REGISTRY, CollectorRegistry
@@ -150,10 +151,12 @@ class StateMetrics:
         self._of["events"].labels(name).inc()
 
     async def follow(self, ready: Callable[[], bool], devices: Callable[[], int], waiting: Callable[[], int]) -> None:
-        """Show whether it is ready, how many devices are up and events wait, and what cannot be written, until cancelled."""
+        """Show whether it is ready, how many devices are up and events wait, what the event loop has taken of its core, and
+        what cannot be written, until cancelled."""
         while True:
             self._of["ready"].set(ready())
             self._of["devices"].set(devices())
+            self._of["loop_seconds"].set(time.thread_time())
             self._of["events_waiting"].set(waiting())
             for what, failing in writings().items():
                 self._of["write_failing"].labels(what).set(failing)

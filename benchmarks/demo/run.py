@@ -8,6 +8,7 @@ Tokens come first, with their picture as soon as it is there. What an interrupte
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -163,13 +164,17 @@ def _keep(console: Console, project: Settings, prefect: str, chosen: Sequence[st
     with ExitStack() as stack:
         with stage("MLflow's server"):
             pages = stack.enter_context(ui.pages(project, prefect))
-        addresses = {}
+        addresses, share = {}, 1.0 if ui.may_trace(project) else 0.0  # these are for people, not for loads
         for number, system in enumerate(chosen):
+            if share:
+                os.environ |= ui.collector(project, system, pages)
             with stage(f"endpoint of {system}"):
-                addresses[system] = stack.enter_context(serving(system, FIRST_PORT + number))
+                addresses[system] = stack.enter_context(serving(system, FIRST_PORT + number, trace_share=share))
         console.rule("Left running until Ctrl-C")
         console.print(str(pages))
         for system, address in addresses.items():
             console.print(f"{system:<10}{address}")
+        if share:
+            console.print("Every request of theirs is traced into MLflow.")
         ui.wait()
         console.print("Stopping.")

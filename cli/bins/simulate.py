@@ -11,6 +11,7 @@ from argparse import Namespace
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ from pliant.protocol import Request
 from pliant.report import Observation, observations, summarise
 from pliant.simulator import simulate
 from pliant.workload import ReferenceConfig
+from pliant.worlds import Course
 
 MOST_REQUESTS = 200_000
 MOST_REFERENCE = 50_000
@@ -142,11 +144,16 @@ def simulations(
     scheme, names = _schemes(dispatch or DEFAULT, placement or bins[0].placement, policy)[0], _names(bins)
 
     def draw(seed: int) -> tuple[Sequence[Request], Play]:
-        play = with_shares(lambda some, n: _played(scheme, bins, some, n, seed)[1], names)
+        play = with_shares(lambda some, n, world: _played(scheme, bins, some, n, seed, world)[1], names)
         return requests_of(load, bins, 1, seed), play
 
     published = min(champion.published.created for champion in champions)
-    return [Simulation(", ".join(stream.name for stream in bins), bins[0].device_class, published, draw)]
+
+    def lasted(path: Path) -> list[tuple[float, float]]:
+        known = knowledge_of(bins, *scheme[1:3])
+        return journal.lasted(path, "bins", SimulatedBins(known, requests_of(load, bins, 1, 0)))
+
+    return [Simulation(", ".join(stream.name for stream in bins), bins[0].device_class, published, draw, lasted)]
 
 
 def _row(scheme: Scheme, bins: Sequence[Bins], requests: Sequence[Request], workers: int, seed: int) -> dict[str, Any]:
@@ -164,11 +171,16 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _played(
-    scheme: Scheme, bins: Sequence[Bins], requests: Sequence[Request], workers: int, seed: int
+    scheme: Scheme,
+    bins: Sequence[Bins],
+    requests: Sequence[Request],
+    workers: int,
+    seed: int,
+    course: Course | None = None,
 ) -> tuple[Knowledge, list[Observation]]:
     _, runtimes, placement, how = scheme
     known = knowledge_of(bins, runtimes, placement)
-    device = SimulatedBins(known, requests, np.random.default_rng(seed), JITTER)
+    device = SimulatedBins(known, requests, np.random.default_rng(seed), JITTER if course is None else 0.0)
     deployed: tuple[int, ...] = ()  # which runtime each device holds before the first plan
     if known.placement == "single":
         shares: list[float] = []
@@ -180,7 +192,7 @@ def _played(
         scheduler = comparison.scheduler(how(known), workers)
     else:
         scheduler = BinsScheduler(known, Config(workers, deployed=deployed, **how))
-    return known, observations(simulate(scheduler, requests, device))
+    return known, observations(simulate(scheduler, requests, device, course=course))
 
 
 def _lengths(known: Knowledge, used: Mapping[int, int]) -> dict[str, float]:

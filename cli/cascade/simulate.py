@@ -9,13 +9,14 @@ from argparse import Namespace
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pliant import loads
 from pliant.cascade.artifact import Cascade, Outputs
-from pliant.cascade.knowledge import knowledge, numbers
+from pliant.cascade.knowledge import Knowledge, knowledge, numbers
 from pliant.cascade.route import number_of
 from pliant.cascade.scheduler import CascadeScheduler
 from pliant.cascade.simulated import (
@@ -38,6 +39,7 @@ from pliant.flows.release import open_registry
 from pliant.protocol import Request
 from pliant.registry.store import FolderStore
 from pliant.report import Observation, summarise
+from pliant.worlds import Course
 
 MOST_REQUESTS = 200_000
 DEADLINE = 0.5
@@ -121,11 +123,18 @@ def simulations(project: settings.Settings, load: str, candidate: str | None = N
     names = _names(cascades)
 
     def draw(seed: int) -> tuple[Sequence[Request], Play]:
-        (requests, rows), new = _load(load, champions, 1, seed), np.random.default_rng
-        return requests, with_shares(lambda some, n: _played(champions, some, rows, chosen, n, new(seed)), names)
+        requests, rows = _load(load, champions, 1, seed)
+
+        def played(some: Sequence[Request], devices: int, course: Course | None) -> list[Observation]:
+            return _played(champions, some, rows, chosen, devices, np.random.default_rng(seed), course)
+
+        return requests, with_shares(played, names)
+
+    def lasted(path: Path) -> list[tuple[float, float]]:
+        return journal.lasted(path, "cascade", _device(champions, *_load(load, champions, 1, 0), chosen)[-1])
 
     published = min(served.published for served in champions)
-    return [Simulation(", ".join(each.task for each in cascades), cascades[0].device, published, draw)]
+    return [Simulation(", ".join(each.task for each in cascades), cascades[0].device, published, draw, lasted)]
 
 
 def _played(
@@ -135,14 +144,31 @@ def _played(
     chosen: Mapping[str, int],
     workers: int,
     rng: np.random.Generator,
+    course: Course | None = None,
 ) -> list[Observation]:
     """Return what becomes of requests. `rows`: by request, the text in its task; `chosen`: the candidate of each task."""
+    jitter = 0.05 if course is None else 0.0
+    known, walked, numbered, device = _device(champions, requests, rows, chosen, workers, rng, jitter)
+    texts = [rows[request.id] for request in requests]
+    return play(CascadeScheduler(known, workers), known, walked, numbered, texts, device, course)
+
+
+def _device(
+    champions: Sequence[Served],
+    requests: Sequence[Request],
+    rows: Mapping[int, int],
+    chosen: Mapping[str, int],
+    workers: int = 1,
+    rng: np.random.Generator | None = None,
+    jitter: float = 0.0,
+) -> tuple[Knowledge, dict[str, Walks], list[Request], SimulatedCascade]:
+    """Return what a device knows, the steps by task, the requests with their candidates, and the device."""
     known = knowledge([served.cascade for served in champions], workers)
     walked = {served.cascade.task: served.steps for served in champions}
     numbered = [replace(request, setting=chosen[request.task]) for request in requests]
     texts = [rows[request.id] for request in requests]
-    device = SimulatedCascade(known, walked, numbered, texts, rng, jitter=0.05)
-    return play(CascadeScheduler(known, workers), known, walked, numbered, texts, device)
+    device = SimulatedCascade(known, walked, numbered, texts, rng or np.random.default_rng(0), jitter=jitter)
+    return known, walked, numbered, device
 
 
 def _load(load: str, champions: Sequence[Served], workers: int, seed: int) -> tuple[list[Request], dict[int, int]]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pliant.packing.scheduling import journal
+from pliant.packing.scheduling.iteration_cost import IterationCost
 from pliant.packing.scheduling.request import Prompt
 from pliant.protocol import Action, Answer, Arrived, Cancelled, Drop, Finished, JournalEntry, Launch, Request, Woke
 from pliant.serving.journal import entries as lines
@@ -76,3 +77,36 @@ def prompts_of(path: Path) -> tuple[list[Prompt], dict[int, int]]:
                 tokens[id] = tokens.get(id, 0) + 1 + running[id]
                 running[id] = False
     return prompts, finished
+
+
+def lasted(path: Path, cost: IterationCost) -> Iterator[tuple[float, float]]:
+    """Yield the seconds of each iteration by its cost, and those until the next decision. Raises `InputError`."""
+    unread: dict[int, int] = {}  # of the running sequences, as `cached`
+    cached: dict[int, int] = {}
+    aside: dict[int, tuple[int, int]] = {}  # unread and cached tokens of what does not run
+    began, expected = 0.0, 0.0
+    for now, given, plan in lines(path, journal.decode):
+        if expected:
+            yield expected, now - began
+        aside |= {prompt.id: (prompt.tokens, 0) for prompt in given.arrived}
+        for correction in given.corrected:
+            if correction.id in cached:
+                unread[correction.id], cached[correction.id] = correction.unread, correction.cached
+        for id in (*given.finished, *given.cancelled, *(id for id, _ in plan.dropped)):
+            for kept in (unread, cached, aside):
+                kept.pop(id, None)
+        for id in (*plan.offloaded, *plan.discarded):
+            left, held = unread.pop(id, 0), cached.pop(id, 0)
+            aside[id] = (left, held) if id in plan.offloaded else (left + held, 0)
+        for id in plan.admitted:
+            unread[id], cached[id] = aside.pop(id, (0, 0))
+        moved = sum(aside[id][1] for id in plan.offloaded) + sum(cached[id] for id in plan.admitted)
+        for chunk in plan.prefill_chunks:
+            unread[chunk.id], cached[chunk.id] = unread[chunk.id] - chunk.tokens, cached[chunk.id] + chunk.tokens
+        reading = {chunk.id: chunk.tokens for chunk in plan.prefill_chunks}
+        generating = [id for id, left in unread.items() if left <= 0 and id not in plan.stalled]
+        for id in generating:
+            cached[id] += id not in reading
+        queries = sum(reading.values()) + sum(id not in reading for id in generating)
+        seconds = cost.seconds(queries, len(generating), sum(cached.values()))
+        began, expected = now, float(seconds) + cost.swap_seconds(moved) if queries else 0.0

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from pliant import comparison, loads
 from pliant.cli import journal, options
-from pliant.cli.packing.journal import as_request, prompts_of
+from pliant.cli.packing.journal import as_request, lasted, prompts_of
 from pliant.cli.plan import Play, Simulation, Uses
 from pliant.errors import InputError, RegistryError
 from pliant.flows import settings
@@ -31,6 +31,7 @@ from pliant.packing.scheduling.reference import ReferenceConfig, capacity, refer
 from pliant.packing.scheduling.request import Prompt
 from pliant.packing.scheduling.simulated import Observer, simulate, summary
 from pliant.report import Observation
+from pliant.worlds import Course
 
 MOST_REQUESTS = 50_000
 HEADINGS = (
@@ -117,12 +118,14 @@ def simulations(project: settings.Settings, load: str, policy: str = "default") 
         rules = rules_of(packing, context, comparison.resolve("packing", policy))
         memory = packing.memory
 
-        def play(prompts: Sequence[Prompt], workers: int) -> tuple[list[Observation], Uses]:
+        def play(
+            prompts: Sequence[Prompt], workers: int, course: Course | None = None
+        ) -> tuple[list[Observation], Uses]:
             seen, pages = list[Observation](), [0]
             lengths, of = {p.id: p.exact for p in prompts}, {p.id: as_request(p) for p in prompts}
             for own in (prompts[worker::workers] for worker in range(workers)):
                 note: Observer = lambda _now, _given, _plan, scheduler: pages.append(scheduler.pages_used)  # noqa: E731
-                for fate in simulate(own, lengths, rules, memory, packing.steps, observe=note).fates:
+                for fate in simulate(own, lengths, rules, memory, packing.steps, observe=note, course=course).fates:
                     ended = None if fate.dropped else fate.ended
                     seen.append(Observation(of[fate.id], ended, dropped=fate.dropped or None))
             return seen, {f"of {memory.pages} pages at most": max(pages) / memory.pages}
@@ -131,7 +134,8 @@ def simulations(project: settings.Settings, load: str, policy: str = "default") 
             return requests_of(load, packing, context, seed).prompts, play
 
         note = requests_of(load, packing, context, 0).note
-        return Simulation(packing.name + note, packing.device_class, champion.published.created, draw)
+        about = packing.name + note, packing.device_class, champion.published.created
+        return Simulation(*about, draw, lambda path: lasted(path, packing.steps))
 
     return [simulation(champion, context) for champion, context in _champions(project)]
 

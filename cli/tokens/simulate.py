@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from pliant.tokens.policies import make
 from pliant.tokens.scheduler import check_tasks
 from pliant.tokens.scheduler import knowledge as tokens_knowledge
 from pliant.tokens.simulated import ReferenceConfig, SimulatedDevice, kinds, reference_load
+from pliant.worlds import Course
 
 MOST_REQUESTS = 10_000_000
 KINDS = f"{loads.DRAWN} or trace:FILE"
@@ -51,11 +53,20 @@ def simulations(
     names = _names(bundle)
 
     def draw(seed: int) -> tuple[Sequence[Request], Play]:
-        play = with_shares(lambda some, n: observations(_played(bundle, some, policy, gamma, n, seed)), names)
+        play = with_shares(
+            lambda some, n, world: observations(_played(bundle, some, policy, gamma, n, seed, world)), names
+        )
         return requests_of(load, bundle, 1, seed), play
 
     tasks = ", ".join(task.name for task in bundle.tasks)
-    return [Simulation(tasks, bundle.profile.device, version.created if version else "", draw)]
+    published = version.created if version else ""
+
+    def lasted(path: Path) -> list[tuple[float, float]]:
+        requests = journal.recorded(load, "tokens", MOST_REQUESTS)
+        device = SimulatedDevice(bundle.profile.latency, _tested(bundle), requests, np.random.default_rng(0))
+        return journal.lasted(path, "tokens", device)
+
+    return [Simulation(tasks, bundle.profile.device, published, draw, lasted)]
 
 
 def setting_names() -> dict[int, str]:
@@ -75,18 +86,25 @@ def _champion(project: settings.Settings) -> Bundle:
 
 
 def _played(
-    bundle: Bundle, requests: Sequence[Request], policy: str, gamma: int | None, workers: int, seed: int
+    bundle: Bundle,
+    requests: Sequence[Request],
+    policy: str,
+    gamma: int | None,
+    workers: int,
+    seed: int,
+    course: Course | None = None,
 ) -> Journal:
     known = tokens_knowledge(bundle.profile, bundle.tasks)
     check_tasks(known, {request.task for request in requests})
     # The scheduler plans with accuracies of the profiling split, the device has those of the test split.
-    device = SimulatedDevice(known.latency, _tested(bundle), requests, np.random.default_rng(seed), jitter=0.05)
+    jitter = 0.05 if course is None else 0.0
+    device = SimulatedDevice(known.latency, _tested(bundle), requests, np.random.default_rng(seed), jitter)
     own = comparison.resolve("tokens", policy)
     if isinstance(own, str):
-        return simulate(make(policy, known, workers, gamma), requests, device)
+        return simulate(make(policy, known, workers, gamma), requests, device, course=course)
     if gamma is not None:
         raise InputError("gamma", gamma, f"left out with the installed policy {policy}")
-    return simulate(comparison.scheduler(own(known), workers), requests, device)
+    return simulate(comparison.scheduler(own(known), workers), requests, device, course=course)
 
 
 def _tested(bundle: Bundle) -> dict[str, Mapping[int, float]]:

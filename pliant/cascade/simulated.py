@@ -23,6 +23,7 @@ from pliant.protocol import Failed, Finished, Launch, Request, Result
 from pliant.report import Observation, observations
 from pliant.simulator import simulate
 from pliant.workload import ReferenceLoad, RequestKind, requests
+from pliant.worlds import Course
 
 RESTART = 1.0  # seconds
 TINY = 1e-6  # the least seconds of a request
@@ -114,6 +115,7 @@ def play(
     requests: Sequence[Request],
     rows: Sequence[int],
     device: SimulatedCascade,
+    course: Course | None = None,
 ) -> list[Observation]:
     """Return what became of each request, in order: a bag answers at once, and where its answer is all that there is.
 
@@ -132,7 +134,7 @@ def play(
             fates[request.id] = Observation(request, request.arrival, right, BY_BAG)
         else:
             onward.append(replace(request, utility=request.utility * gain, length=int(steps[1].length_R[row])))
-    journal = simulate(scheduler, onward, device)
+    journal = simulate(scheduler, onward, device, course=course)
     for seen in observations(journal):
         id = seen.request.id
         if id not in early:

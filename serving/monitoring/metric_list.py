@@ -122,6 +122,13 @@ STATE = (
     ),
     gauge("devices", DEVICES, "devices", "that are up"),
     gauge(
+        "loop_seconds",
+        REQUESTS,
+        "seconds",
+        "of the processor that the event loop has had, which reads and writes one request at a time: 1 a second is all",
+        grows=True,
+    ),
+    gauge(
         "events_waiting",
         CHANGE,
         "events",

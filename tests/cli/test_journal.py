@@ -12,7 +12,7 @@ import pytest
 from pliant.bins.knowledge import Config, knowledge_of
 from pliant.bins.scheduler import BinsScheduler
 from pliant.bins.simulated import SimulatedBins
-from pliant.cli.packing.journal import entries, prompts_of
+from pliant.cli.packing.journal import entries, lasted, prompts_of
 from pliant.journal import encode
 from pliant.packing.scheduling import journal as packing_journal
 from pliant.packing.scheduling.reference import rules_of
@@ -61,6 +61,13 @@ def generated(tmp_path):
         rules = rules_of(TINY, CONTEXT, "paged")
         run = generate(prompts, lengths, rules, TINY.memory, TINY.steps, leaps=False, observe=observe)
     return path, lengths, run
+
+
+def test_iterations_take_what_they_cost_where_nothing_else_takes_time(generated):
+    path, _, run = generated
+    expected, took = zip(*lasted(path, TINY.steps), strict=True)
+    assert len(took) in (run.iterations, run.iterations - 1)
+    assert took == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("system", GOLDEN)

@@ -16,6 +16,7 @@ from pliant.cli import ui
 from pliant.cli.main import main
 from pliant.errors import UnreachableError
 from pliant.flows import servers, settings, status
+from pliant.flows.release import open_registry
 from pliant.serving.launch import RECORD, KnownService
 
 ADDRESSES = ui.Addresses("http://127.0.0.1:1/<m>", "http://127.0.0.1:2", "http://127.0.0.1:3")
@@ -63,9 +64,27 @@ def test_what_runs_is_found_and_without_it_or_a_registry_a_sentence_says_what_to
     project = settings.read()
     (project.home / ui.FILE).write_text(json.dumps(asdict(ADDRESSES)))
     assert main(["ui"]) == 0
-    assert str(ADDRESSES) in capsys.readouterr().out and ui.hint(project) == str(ADDRESSES)
+    assert str(ADDRESSES) in capsys.readouterr().out and ui.noted(project) == ADDRESSES
     up.pop()
-    assert ui.hint(project).startswith("`pliant ui`")
+    assert ui.noted(project) is None
+
+
+def test_traces_go_into_the_experiment_of_their_system_unless_somebody_says_otherwise(here, monkeypatch):
+    project = settings.read()
+    assert ui.may_trace(project)
+    for system in ("tokens", "bins"):
+        open_registry(project, system).create()
+    said = [ui.collector(project, system, ADDRESSES) for system in ("tokens", "bins")]
+    assert [each[ui.COLLECTOR] for each in said] == [ADDRESSES.mlflow] * 2
+    names = [f"{open_registry(project, system).experiment}" for system in ("tokens", "bins")]
+    client = open_registry(project, "tokens").connect()
+    ids = [client.get_experiment_by_name(name).experiment_id for name in names]
+    assert [each[ui.HEADERS_SENT] for each in said] == [f"x-mlflow-experiment-id={id}" for id in ids]
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    assert not ui.may_trace(settings.read())
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    monkeypatch.setenv(ui.COLLECTOR, "http://127.0.0.1:8")
+    assert not ui.may_trace(settings.read())
 
 
 def test_a_port_that_is_taken_is_named(monkeypatch, capsys):

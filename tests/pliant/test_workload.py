@@ -14,7 +14,7 @@ from pliant.bins import simulated as bins
 from pliant.cascade import simulated as cascade
 from pliant.tokens import simulated as tokens
 from pliant.workload import RequestKind, Segment, markov_modulated, piecewise, poisson, requests, segment_of
-from pliant.worlds import Course, World
+from pliant.worlds import Course, Measured, World
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -91,6 +91,18 @@ def test_requests_are_numbered_in_time_and_of_all_kinds_alike(system):
         assert {(r.task, r.length) for r in requests} == {(task, n) for task, some in LENGTHS.items() for n in some}
     else:
         assert load.loud == {r.id for r in requests if r.arrival // 4 % 2 == 1} != set()
+
+
+def test_a_measured_world_takes_what_the_like_has_taken():
+    """Short launches took three times their seconds, long ones these or twice these."""
+    short_N, long_N = np.full(300, 0.001), np.linspace(0.1, 0.2, 300)
+    took_N = np.concatenate([3 * short_N, long_N * (1 + np.arange(300) % 2)])
+    course = Measured(np.concatenate([short_N, long_N]), took_N, 3)
+    assert {course.seconds(0.001, 5.0) for _ in range(50)} == {0.003}
+    drawn = np.array([course.seconds(0.15, 5.0, setting=1, size=8, length=3) for _ in range(400)])
+    assert set(drawn.round(9)) == {0.15, 0.3} and drawn.mean() == pytest.approx(0.225, rel=0.05)
+    few = Measured(np.array([0.1]), np.array([0.2]), 3)
+    assert few.seconds(7.0, 0.0) == pytest.approx(14.0)
 
 
 def mean_seconds(world: World, at: float = 0.0, count: int = 4000, **key) -> float:
