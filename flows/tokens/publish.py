@@ -20,6 +20,7 @@ from pliant.registry.names import TOKENS_BACKBONE, TOKENS_PREFIX, TOKENS_PROFILE
 from pliant.registry.package import Package
 from pliant.tokens.artifact import LORA, SHALLOW, Profile, Task
 from pliant.tokens.points import named
+from pliant.tokens.policies import offered
 from pliant.training.linear import LinearComparison
 
 
@@ -82,7 +83,7 @@ def _package(name: str, role: str, bundle: Bundle, versions: Mapping[str, int], 
         params={"classes": len(task.classes), "gammas": sorted(task.accuracy.keys() - task.points.keys())},
         metrics={
             f"test_accuracy.{named(setting)}": task.test_accuracy[setting]
-            for setting in bundle.profile.latency.settings
+            for setting in offered(bundle.profile.latency.settings)
         },
         card=card(task, bundle.profile, result.notes.get("tried", ())),
         tags={**tags, "pliant.data": task.data},
@@ -105,7 +106,10 @@ def card(task: Task, profile: Profile, tried: Sequence[Mapping[str, Any]]) -> st
 
     def row(setting: int, what: str) -> str:
         speed = table.at(0, batch) / table.at(setting, batch)
-        return f"| {what} | {speed:.2f} | {task.test_accuracy[setting]:.1%} | yes |"
+        yes = setting in offered(table.settings)
+        return (
+            f"| {what} | {speed:.2f} | {task.test_accuracy[setting]:.1%} | {'yes' if yes else 'only by its number'} |"
+        )
 
     lines += [row(setting, named(setting)) for setting in table.settings if setting <= 0]
     lines += [row(number, f"point {number}: {point}") for number, point in sorted(profile.points.items())]
@@ -120,6 +124,10 @@ def card(task: Task, profile: Profile, tried: Sequence[Mapping[str, Any]]) -> st
 def profile_package(profile: Profile, folder: Path) -> Package:
     table = {"gamma": np.array([-5, 0]), "batch": np.array([8, 8])}
     tags = {"pliant.git_commit": commit(), "pliant.backbone": profile.backbone, "pliant.device": profile.device}
-    seconds = {f"seconds.batch{b}": profile.latency.at(0, b) for b in profile.latency.batches}
+    seconds = {
+        f"seconds.{named(setting)}.batch{batch}": profile.latency.at(setting, batch)
+        for batch in (profile.latency.batches[-1], profile.latency.batches[0])
+        for setting in offered(profile.latency.settings)
+    }
     params = {"device": profile.device, "precision": profile.precision or "the device's own"}
     return Package(TOKENS_PROFILE, folder, table, {"seconds": np.zeros(2)}, params=params, metrics=seconds, tags=tags)
