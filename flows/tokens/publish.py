@@ -18,6 +18,7 @@ from pliant.flows.stage import StageResult
 from pliant.flows.tokens.stages import Bundle, TokensResults
 from pliant.registry.names import TOKENS_BACKBONE, TOKENS_PREFIX, TOKENS_PROFILE
 from pliant.registry.package import Package
+from pliant.registry.releases import table
 from pliant.tokens.artifact import LORA, SHALLOW, Profile, Task
 from pliant.tokens.points import named
 from pliant.tokens.policies import offered
@@ -98,27 +99,22 @@ def _added(setting: int) -> str:
 
 def card(task: Task, profile: Profile, tried: Sequence[Mapping[str, Any]]) -> str:
     """Return what was tried for a task and what it earned, in Markdown."""
-    table, lines = (
-        profile.latency,
-        ["| tried | images/s over gamma 0 | right on the test split | offered |", "|---|---|---|---|"],
-    )
-    batch = table.batches[-1]
+    latency = profile.latency
+    batch = latency.batches[-1]
 
-    def row(setting: int, what: str) -> str:
-        speed = table.at(0, batch) / table.at(setting, batch)
-        yes = setting in offered(table.settings)
-        return (
-            f"| {what} | {speed:.2f} | {task.test_accuracy[setting]:.1%} | {'yes' if yes else 'only by its number'} |"
-        )
+    def row(setting: int, what: str) -> tuple[str, str, str, str]:
+        speed = latency.at(0, batch) / latency.at(setting, batch)
+        yes = "yes" if setting in offered(latency.settings) else "only by its number"
+        return what, f"{speed:.2f}", f"{task.test_accuracy[setting]:.1%}", yes
 
-    lines += [row(setting, named(setting)) for setting in table.settings if setting <= 0]
-    lines += [row(number, f"point {number}: {point}") for number, point in sorted(profile.points.items())]
+    rows = [row(setting, named(setting)) for setting in latency.settings if setting <= 0]
+    rows += [row(number, f"point {number}: {point}") for number, point in sorted(profile.points.items())]
     left = len(task.points) - len(profile.points)
-    lines += [f"| {left} further operating points | | | no: others are at least as good and as fast |"] * (left > 0)
+    rows += [(f"{left} further operating points", "", "", "no: others are at least as good and as fast")] * (left > 0)
     for each in tried:
         gain = f"{each['gain']:+.1%} ({each['low']:+.1%} to {each['high']:+.1%}) against {named(each['beside'])}"
-        lines.append(f"| {_added(each['gamma'])}: {gain} | | | {'yes' if each['offered'] else 'no'} |")
-    return "\n".join(lines)
+        rows.append((f"{_added(each['gamma'])}: {gain}", "", "", "yes" if each["offered"] else "no"))
+    return "\n".join(table(("tried", "images/s over gamma 0", "right on the test split", "offered"), rows)).strip()
 
 
 def profile_package(profile: Profile, folder: Path) -> Package:

@@ -8,14 +8,16 @@ import numpy as np
 
 from pliant.cascade.plan import Measured, calibrated
 from pliant.flows.cascade.publish import card
+from pliant.registry.releases import COLUMN, GAP
 from tests.fixtures.cascade.tiny import some_cascade, some_outputs, table
 
 
 def test_a_card_says_what_each_level_and_candidate_earns_and_whether_it_is_served():
     cascade = some_cascade(some_outputs(), test_accuracy={"default": 0.9, "single": 0.95})
     cascade = replace(cascade, levels=(replace(cascade.levels[0], temperature=1.5), cascade.levels[1]))
-    lines = card(cascade, 400).splitlines()
+    lines = card(cascade, 400).replace(COLUMN, " | ").splitlines()
     assert lines[2:4] == ["| level0 | 1.500 | 0.1000 | 0.0500 | yes |", "| level1 | 1.000 | 0.1000 | 0.0500 | no |"]
+    assert lines[4:7] == ["", GAP, ""], "MLflow leaves no space between two tables"
     faster = cascade.candidates[1].seconds / cascade.candidates[0].seconds
     assert lines[-2] == f"| default | {faster:.2f} | 90.0% (86.6% to 92.8%) | 85.0% |  | by default |"
     assert lines[-1] == "| single | 1.00 | 95.0% (92.4% to 96.9%) | 85.0% |  | by its name alone |"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pliant.flows.tokens.publish import card, profile_package
+from pliant.registry.releases import COLUMN
 from tests.fixtures.tokens.samples import profile_with_points, tiny_task, with_points
 
 
@@ -13,5 +14,6 @@ def test_seconds_are_of_all_that_a_service_chooses_from_and_a_gamma_below_0_is_n
     assert list(seconds) == [f"seconds.{name}.batch{batch}" for batch in (16, 1) for name in names]
     assert seconds["seconds.point 101.batch1"] == seconds["seconds.gamma 0.batch1"] / 2 == profile.latency.at(101, 1)
     lines = card(task, profile, ()).splitlines()
-    offered = {line.split(" | ")[0][2:].partition(":")[0]: line.split(" | ")[-1][:-2] for line in lines[2:]}
+    cells = [line.strip("| ").split(COLUMN) for line in lines[2:]]
+    offered = {what.partition(":")[0]: said for what, *_, said in cells}
     assert offered["gamma 0"] == offered["point 101"] == "yes" and offered["gamma -15"] == "only by its number"
