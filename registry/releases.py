@@ -231,7 +231,8 @@ def table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Return the lines of a table in Markdown with an empty line before it; none without rows."""
     if not rows:
         return []
-    lines = ["", *(f"| {COLUMN.join(cells)} |" for cells in (heading, ["---"] * len(heading), *rows[:ROWS]))]
+    lines = [f"| {COLUMN.join(cells)} |" for cells in (heading, *rows[:ROWS])]
+    lines = ["", lines[0], f"|{' --- |' * len(heading)}", *lines[1:]]
     return [*lines, "", f"and {len(rows) - ROWS} more in the run"] if len(rows) > ROWS else lines
 
 
