@@ -12,6 +12,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any, TextIO
@@ -50,7 +51,7 @@ def command(commands: Any) -> None:
     text = "show what a journal holds: a summary, the life of a request, a trace for Perfetto, another policy"
     parser: ArgumentParser = commands.add_parser("journal", help=text, description=text)
     parser.add_argument("file", type=Path, metavar="FILE", help="as `pliant serve SYSTEM --journal FILE` writes it")
-    text = "say what became of this request, by its x-request-id or by its number in the journal"
+    text = "say what became of this request, of all its parts, by its x-request-id or by its number in the journal"
     parser.add_argument("--request", metavar="ID", help=text)
     parser.add_argument("--perfetto", type=Path, metavar="OUT", help="write a trace that https://ui.perfetto.dev opens")
     text = "simulate the same arrivals under this policy (cascade: candidate), and under the default one"
@@ -65,8 +66,10 @@ def run(args: Namespace) -> None:
     from pliant.report import observations, summarise
 
     system, entries = opened(args.file, args.system)
+    began = beginning(args.file)
     if args.request is not None:
-        print("\n".join(life(entries(), number_of(args.file, args.request), name_of(system))))
+        ids, name = numbers_of(args.file, args.request), name_of(system)
+        print("\n\n".join("\n".join(life(entries(), id, name, began)) for id in ids))
     if args.perfetto is not None:
         try:
             with args.perfetto.open("w", encoding="utf-8") as file:
@@ -82,8 +85,9 @@ def run(args: Namespace) -> None:
         answered = [each.answered for each in seen if each.answered is not None]
         seconds = max(answered, default=0.0) - min((each.request.arrival for each in seen), default=0.0)
         refused = ", ".join(f"{count} {reason}" for reason, count in result.drops.items())
+        since = f" since {began:%Y-%m-%d %H:%M:%S} UTC" if began else ""
         print(
-            f"{result.requests} requests in {max(seconds, 0.0):.1f} s: {len(answered)} answered, "
+            f"{result.requests} requests in {max(seconds, 0.0):.1f} s{since}: {len(answered)} answered, "
             f"{result.outcomes.get('late', 0)} of them late; {sum(result.drops.values())} refused"
             f"{f' ({refused})' if refused else ''}, {result.outcomes.get('cancelled', 0)} left by their clients, "
             f"{result.outcomes.get('waiting', 0)} without an end"
@@ -132,6 +136,17 @@ def opened(path: Path, named: str | None) -> tuple[str | None, Callable[[], Iter
         raise InputError("--system", named, f"another one, by the entries of {path}")
     facts = first["event"].get("facts", {})
     return named or ("tokens" if "latency" in facts else None), lambda: entries(path)
+
+
+def beginning(path: Path) -> datetime | None:
+    """Return the wall clock (UTC) of a journal's first entry; None where it was not kept. Raises `InputError`."""
+    from pliant.serving.journal import run_lines
+
+    _, _, line = next(run_lines(path))
+    try:
+        return datetime.fromtimestamp(json.loads(line)["wall"], UTC)
+    except (KeyError, TypeError, ValueError, OverflowError, OSError):
+        return None
 
 
 def name_of(system: str | None) -> Name:
@@ -215,23 +230,24 @@ def _where(each: LaunchSpan, name: Name) -> str:
     )
 
 
-def number_of(path: Path, name: str) -> int:
-    """Return the number of the request that a client knows by this name, the latest of several. Raises `InputError`."""
+def numbers_of(path: Path, name: str) -> list[int]:
+    """Return the numbers of what a client knows by this name: the parts of one request, or several. Raises `InputError`."""
     from pliant.serving.journal import run_lines
 
-    number, part = None, f'"request_id": {json.dumps(name)}}}'
-    for _, _, line in run_lines(path):
-        if line.endswith(part):
-            number = int(json.loads(line)["event"]["id"])
-    if number is None and not name.isdecimal():
+    part = f'"request_id": {json.dumps(name)}}}'
+    numbers = [int(json.loads(line)["event"]["id"]) for _, _, line in run_lines(path) if line.endswith(part)]
+    if not numbers and not name.isdecimal():
         raise InputError(
             "--request", name, f"a number, or the x-request-id of a request, in {path} (packing: a number)"
         )
-    return int(name) if number is None else number
+    return list(dict.fromkeys(numbers)) or [int(name)]
 
 
-def life(entries: Iterable[JournalEntry], id: int, name: Name) -> list[str]:
-    """Return what happened to a request, a sentence a line, in seconds since the journal began. Raises `InputError`."""
+def life(entries: Iterable[JournalEntry], id: int, name: Name, began: datetime | None = None) -> list[str]:
+    """Return what happened to a request, a sentence a line, in seconds since the journal began. Raises `InputError`.
+
+    `began`: by the wall clock, which is then in front.
+    """
     request: Request | None = None
     waiting, pending = set[int](), set[int]()
     ahead, since, said = list[LaunchSpan](), 0.0, list[tuple[float, str]]()
@@ -306,8 +322,11 @@ def life(entries: Iterable[JournalEntry], id: int, name: Name) -> list[str]:
     end_run()
     if request is not None:
         say(now, "The journal ends before the request does.")
-    start = first or 0.0
-    return [f"{at - start:10.3f} s  {sentence}" for at, sentence in said]
+    lines, start = [], first or 0.0
+    for at, sentence in said:
+        clock = f"{began + timedelta(seconds=at - start):%Y-%m-%d %H:%M:%S.%f}"[:-3] + " UTC" if began else ""
+        lines.append(f"{clock}{at - start:10.3f} s  {sentence}")
+    return lines
 
 
 def write_trace(entries: Iterable[JournalEntry], file: TextIO, name: Name) -> int:

@@ -17,6 +17,7 @@ from pliant.errors import InputError
 
 if TYPE_CHECKING:
     from pliant.flows.status import SystemStatus
+    from pliant.registry.decisions import Decision
     from pliant.registry.mlflow_store import MlflowRegistry
 
 DELIVER_SECONDS = 3.0
@@ -40,7 +41,8 @@ def commands(parsers: Any) -> None:
     promote.add_argument("version", metavar="VERSION", help="number of the release, as `pliant status` shows it")
     promote.set_defaults(run=_promote)
     text = "serve the release before the present one again, at once; nothing that was published is removed"
-    rollback = parsers.add_parser("rollback", help=text, description=text)
+    without = "where there is none before it, nothing changes and the status is 2"
+    rollback = parsers.add_parser("rollback", help=text, description=f"{text}; {without}")
     _changing(rollback)
     rollback.add_argument("--to", metavar="VERSION", help="number of another earlier release (default: the one before)")
     rollback.set_defaults(run=_rollback)
@@ -123,9 +125,7 @@ def _log(args: Namespace) -> None:
         print(json.dumps([asdict(entry) for entry in entries], indent=2))
         return
     for entry in entries:
-        print(
-            f"{_time(entry.at)}  release {entry.release} {entry.what}, by {entry.who} from {entry.where}: {entry.why}"
-        )
+        print(f"{_time(entry.at)}  {_decided(entry)}")
     if not entries:
         print(f"{system}: nothing was decided yet.")
 
@@ -198,9 +198,9 @@ def _lines(status: SystemStatus) -> list[str]:
         return lines + [f"  {line}" for line in _runs(status)]
     live = status.live
     lines = [f"{status.system}: release {live.number} is served{_since(live.since)}"]
+    if status.decision or live.reason:
+        lines.append(f"  why: {_decided(status.decision) if status.decision else live.reason}")
     lines += [f"  {name} version {number}" for name, number in sorted(live.versions.items())]
-    if live.reason:
-        lines.append(f"  why: {live.reason}")
     lines += [f"  {name} version {number} is not in the registry any more" for name, number in status.gone.items()]
     for name, metrics in status.promises.items():
         promised = {measure: value for measure, value in metrics.items() if measure.startswith(PROMISED)}
@@ -211,6 +211,10 @@ def _lines(status: SystemStatus) -> list[str]:
             lines += [f"  {word} {name}: {shown}{more}"] if figures else []
     lines += [f"  {line}" for line in _others(status) + _runs(status)]
     return lines
+
+
+def _decided(entry: Decision) -> str:
+    return f"release {entry.release} {entry.what}, by {entry.who} from {entry.where}: {entry.why}"
 
 
 def _others(status: SystemStatus) -> list[str]:

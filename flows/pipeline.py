@@ -254,8 +254,8 @@ class Pipeline(ABC, Generic[C, U, R, S]):
         run = self.registry.start(self._title, tags | ({"pliant.flow_run": page} if page else {}), links)
         run.params(flatten(self.parameters()))
         if page:
-            about = "Parameters, curves, tables and figures"
-            create_link_artifact(run.url, "The run in MLflow", key=f"{self.system}-mlflow", description=about)
+            about, address = "Parameters, curves, tables and figures", run.url(FlowSettings.read().mlflow_url)
+            create_link_artifact(address, "The run in MLflow", key=f"{self.system}-mlflow", description=about)
         return run
 
     @property

@@ -144,7 +144,7 @@ class Publication:
         else:
             written = self.registry.commit(changes, self.run, about=about, kept=kept)
         if present is None or written.number != present.number:
-            decisions.write(self.registry, state or "released", written, reason, present)
+            decisions.write(self.registry, state or decisions.RELEASED, written, reason, present)
 
 
 def publication(

@@ -14,7 +14,7 @@ from typing import Any
 from pliant.errors import RegistryError, UnreachableError
 from pliant.flows.release import open_registry
 from pliant.flows.settings import Settings
-from pliant.registry import mlflow_switch
+from pliant.registry import decisions, mlflow_switch
 from pliant.registry.mlflow_store import CHAMPION, PREVIOUS
 from pliant.registry.mlflow_switch import RunSummary, recent_runs
 from pliant.registry.package import METRICS
@@ -27,7 +27,7 @@ RELEASES = 8
 @dataclass(frozen=True, slots=True)
 class SystemStatus:
     """`aliases`: alias -> number of the release; `promises`: registered model -> metrics that it was published with; `gone`:
-    registered model -> version that is served and was deleted."""
+    registered model -> version that is served and was deleted; `decision`: by which the live release is served."""
 
     system: str
     live: RegistryRelease | None
@@ -36,6 +36,7 @@ class SystemStatus:
     promises: Mapping[str, Mapping[str, float]]
     runs: tuple[RunSummary, ...]
     gone: Mapping[str, int] = field(default_factory=dict)
+    decision: decisions.Decision | None = None
 
     @property
     def trials(self) -> dict[str, int]:
@@ -52,6 +53,7 @@ class SystemStatus:
             "promises": {name: dict(metrics) for name, metrics in self.promises.items()},
             "runs": [asdict(run) for run in self.runs],
             "gone": dict(self.gone),
+            "decision": asdict(self.decision) if self.decision else None,
         }
 
 
@@ -79,7 +81,8 @@ def status(project: Settings, system: str) -> SystemStatus:
                 promises[name] = metrics
     releases = tuple(mlflow_switch.history(registry, system)[:RELEASES])
     aliases, runs = mlflow_switch.aliases(registry, system), tuple(recent_runs(registry, RUNS))
-    return SystemStatus(system, live, aliases, releases, promises, runs, gone)
+    decision = decisions.behind(registry, live) if live else None
+    return SystemStatus(system, live, aliases, releases, promises, runs, gone, decision)
 
 
 def _plain(release: RegistryRelease) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def draw_curves(curves: Mapping[str, Curves]) -> Figure:
     left.set(xlabel="epoch", ylabel="loss per text (dashed: in training)", title="Loss")
     right.set(xlabel="epoch", ylabel="on held-out texts", title="Accuracy (a regression: Pearson's r)")
     for axes in (left, right):
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
         axes.grid(alpha=0.3)
     left.legend()
     return drawn

@@ -159,6 +159,8 @@ class FlowSettings(EnvironmentSettings):
     """Minutes between the starts of two runs that alarms cause."""
     training_hours_per_week: Positive | None = None
     """Hours that runs of a system's flows may take in seven days: after that, alarms and schedules ask a person to train."""
+    mlflow_url: str = ""
+    """Where links to MLflow lead: by default to the registry."""
     alert_webhook: str = ""
     """Address that `pliant-notify` posts notifications to."""
     signing_key: Path | None = None

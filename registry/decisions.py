@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 PREFIX = "pliant.log."
 MOST_WHY = 1000  # characters: MLflow's table takes 5,000 of a tag, and digests need the rest
-TAKEN_BACK, ALLOWED, PROMOTED = "taken back", "allowed", "promoted"
+TAKEN_BACK, ALLOWED, PROMOTED, RELEASED = "taken back", "allowed", "promoted", "released"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,15 @@ def read(registry: MlflowRegistry, system: str) -> list[Decision]:
         model = find_model(client, release_model(system))
     tags = sorted(model.tags.items()) if model is not None else []
     return [Decision(**json.loads(value)) for name, value in tags if name.startswith(PREFIX)]
+
+
+def behind(registry: MlflowRegistry, live: RegistryRelease) -> Decision | None:
+    """Return the decision by which a release is served; None where none was written down. Raises `RegistryError`."""
+    moves = [each for each in read(registry, live.system) if each.what in (RELEASED, PROMOTED, TAKEN_BACK)]
+    if not moves or (moves[-1].release == live.number) == (moves[-1].what == TAKEN_BACK):
+        return None
+    # One that took another release back stands, by its reason, on what is served in its place.
+    return moves[-1] if moves[-1].what != TAKEN_BACK or moves[-1].why == live.reason[:MOST_WHY] else None
 
 
 def kept_out(registry: MlflowRegistry, system: str, digests: Mapping[str, str]) -> Decision | None:

@@ -500,11 +500,10 @@ class Run:
     experiment_id: str
     links: str = ""
 
-    @property
-    def url(self) -> str:
-        """Return the address of its page: of a registry without a server, where `pliant ui` shows it."""
-        pages = shown(self.uri).rstrip("/") if self.uri.startswith("http") else PAGES
-        return f"{pages}/#/experiments/{self.experiment_id}/runs/{self.id}?workflowType=machine_learning"
+    def url(self, pages: str = "") -> str:
+        """Return the address of its page, under `pages`; without these the server's, or where `pliant ui` shows it."""
+        pages = pages or (shown(self.uri) if self.uri.startswith("http") else PAGES)
+        return f"{pages.rstrip('/')}/#/experiments/{self.experiment_id}/runs/{self.id}?workflowType=machine_learning"
 
     def describe(self, text: str, name: str | None = None) -> None:
         """Set the run's description, and its name where one is given."""

@@ -33,8 +33,10 @@ NOTES = (SINCE, STATE, REASON)
 """Tags for people: they say since when a release is in its state, which one that is, and why; they name no versions."""
 LEFT = "left"
 """State of a release that was the champion, and is so no more since another one was released or promoted."""
-CONFIGURATION = "pliant.configuration"
-"""Tag of a release: the configurations of the flow that made its tasks, with the models of these tasks, as JSON."""
+CONFIGURATION, FORMER_CONFIGURATION = "pliant.trained_with", "pliant.configuration"
+"""Tag of a release: the configurations of the flow that made its tasks, with the models of these tasks, as JSON; then
+its name in releases of earlier versions of Pliant. MLflow's page sorts tags by name, and shows this long one last.
+"""
 CONFIGURATION_LENGTH = 90_000
 """Characters that the tag may have; MLflow takes 100,000."""
 SIGNED = "pliant.signed"
@@ -45,6 +47,8 @@ ABOUT = (
 )
 
 ROWS = 24  # of a table; more are named by their number alone
+GAP, COLUMN = "&nbsp;", "&emsp;| "
+"""Between two tables, and between two columns: MLflow's page leaves no space there."""
 DECIDING = ("measure", "challenger", "champion")
 """Heading of the table of what decided at the gate."""
 DATA, COMMIT = "pliant.data", "pliant.git_commit"
@@ -116,7 +120,7 @@ def from_version(system: str, version: Any) -> RegistryRelease:
     try:
         configurations = {
             str(name): json.dumps(entry["configuration"], sort_keys=True)
-            for entry in json.loads(version.tags.get(CONFIGURATION) or "[]")
+            for entry in json.loads(version.tags.get(CONFIGURATION, version.tags.get(FORMER_CONFIGURATION)) or "[]")
             for name in entry["models"]
             if name in versions
         }
@@ -209,7 +213,7 @@ def of_version(package: Package, champion: int | None, links: str = "") -> str:
         links,
     ]
     rows = [(name, figure(value)) for name, value in package.metrics.items()]
-    earned = ["", package.card] if package.card else []
+    earned = ["", package.card, "", GAP] if package.card else []
     return "\n".join([*filter(None, facts), *earned, *table(("metric", "value"), rows)])
 
 
@@ -227,7 +231,8 @@ def table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Return the lines of a table in Markdown with an empty line before it; none without rows."""
     if not rows:
         return []
-    lines = ["", *(f"| {' | '.join(cells)} |" for cells in (heading, ["---"] * len(heading), *rows[:ROWS]))]
+    lines = [f"| {COLUMN.join(cells)} |" for cells in (heading, *rows[:ROWS])]
+    lines = ["", lines[0], f"|{' --- |' * len(heading)}", *lines[1:]]
     return [*lines, "", f"and {len(rows) - ROWS} more in the run"] if len(rows) > ROWS else lines
 
 

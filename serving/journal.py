@@ -3,7 +3,7 @@
 A journal that reaches `SEGMENT_BYTES` goes on in a new file; the file of a former run, too, is kept under a number:
 `journal.jsonl.1`, then `.2` and so on, `journal.jsonl` being the newest. The oldest are removed, so that all together
 stay below `KEPT_BYTES`. If writing fails recording ends, and the log says so once: a journal with a gap could not be
-replayed.
+replayed. The first entry of a run has the wall clock beside it (`wall`, seconds since 1970), but for packing's.
 """
 
 from __future__ import annotations
@@ -85,7 +85,10 @@ class FileRecorder:
             if self._file is None:
                 return
             try:
-                self._write(self._file, self._line(entry))
+                line = self._line(entry)
+                if not self._size and self._line is named:  # packing's readers refuse what they do not know
+                    line = f'{{"wall": {time.time():.3f}, {line[1:]}'
+                self._write(self._file, line)
                 now = time.monotonic()
                 if now - self._flushed > FLUSH_SECONDS:
                     self._flushed = now

@@ -72,6 +72,7 @@ def keep(
     It shows, of all requests of each that is compared, the share that was answered within so many milliseconds.
     """
     from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator, NullFormatter
 
     from pliant.flows.release import open_registry
 
@@ -81,6 +82,7 @@ def keep(
         took = np.sort([each.answered - each.request.arrival for each in some if each.answered is not None])
         axes.plot(100 * np.arange(1, len(took) + 1) / max(len(some), 1), 1e3 * took, color=colour, label=name)
     axes.set(xlabel="% of requests answered within", ylabel="latency (ms)", yscale="log", xlim=(0, 100))
+    axes.yaxis.set(major_locator=LogLocator(subs=(1, 2, 5)), major_formatter="{x:g}", minor_formatter=NullFormatter())
     axes.legend(frameon=False)
     figure.savefig(path, dpi=110)
     with open_registry(project, system).run(f"{system} load", {"kind": "replay"}) as run:

@@ -34,7 +34,7 @@ from pliant.models.artifact import Classifier
 from pliant.registry.mlflow_store import Run
 from pliant.registry.names import CASCADE_TASK, LEVEL_TAG, cascade_level
 from pliant.registry.package import Example, Option, Package
-from pliant.registry.releases import table
+from pliant.registry.releases import GAP, table
 from pliant.training.classifier import Curves
 
 matplotlib.use("Agg")
@@ -195,7 +195,7 @@ def card(cascade: Cascade, tested: int) -> str:
     bounds = f"right, {least}", f"as the large model, {least}"
     heading = ("candidate", "times as fast as the large model", "right in the test (95% interval)", *bounds, "served")
     lines = table(("level", "temperature", "calibration error at 1", "calibrated", "served"), levels)
-    return "\n".join(lines + table(heading, candidates)).strip()
+    return "\n".join([*lines, "", GAP, *table(heading, candidates)]).strip()
 
 
 def level_metrics(level: LevelProfile) -> dict[str, float]:

@@ -18,8 +18,10 @@ from pliant.flows.stage import StageResult
 from pliant.flows.tokens.stages import Bundle, TokensResults
 from pliant.registry.names import TOKENS_BACKBONE, TOKENS_PREFIX, TOKENS_PROFILE
 from pliant.registry.package import Package
+from pliant.registry.releases import table
 from pliant.tokens.artifact import LORA, SHALLOW, Profile, Task
 from pliant.tokens.points import named
+from pliant.tokens.policies import offered
 from pliant.training.linear import LinearComparison
 
 
@@ -82,7 +84,7 @@ def _package(name: str, role: str, bundle: Bundle, versions: Mapping[str, int], 
         params={"classes": len(task.classes), "gammas": sorted(task.accuracy.keys() - task.points.keys())},
         metrics={
             f"test_accuracy.{named(setting)}": task.test_accuracy[setting]
-            for setting in bundle.profile.latency.settings
+            for setting in offered(bundle.profile.latency.settings)
         },
         card=card(task, bundle.profile, result.notes.get("tried", ())),
         tags={**tags, "pliant.data": task.data},
@@ -97,29 +99,31 @@ def _added(setting: int) -> str:
 
 def card(task: Task, profile: Profile, tried: Sequence[Mapping[str, Any]]) -> str:
     """Return what was tried for a task and what it earned, in Markdown."""
-    table, lines = (
-        profile.latency,
-        ["| tried | images/s over gamma 0 | right on the test split | offered |", "|---|---|---|---|"],
-    )
-    batch = table.batches[-1]
+    latency = profile.latency
+    batch = latency.batches[-1]
 
-    def row(setting: int, what: str) -> str:
-        speed = table.at(0, batch) / table.at(setting, batch)
-        return f"| {what} | {speed:.2f} | {task.test_accuracy[setting]:.1%} | yes |"
+    def row(setting: int, what: str) -> tuple[str, str, str, str]:
+        speed = latency.at(0, batch) / latency.at(setting, batch)
+        yes = "yes" if setting in offered(latency.settings) else "only by its number"
+        return what, f"{speed:.2f}", f"{task.test_accuracy[setting]:.1%}", yes
 
-    lines += [row(setting, named(setting)) for setting in table.settings if setting <= 0]
-    lines += [row(number, f"point {number}: {point}") for number, point in sorted(profile.points.items())]
+    rows = [row(setting, named(setting)) for setting in latency.settings if setting <= 0]
+    rows += [row(number, f"point {number}: {point}") for number, point in sorted(profile.points.items())]
     left = len(task.points) - len(profile.points)
-    lines += [f"| {left} further operating points | | | no: others are at least as good and as fast |"] * (left > 0)
+    rows += [(f"{left} further operating points", "", "", "no: others are at least as good and as fast")] * (left > 0)
     for each in tried:
         gain = f"{each['gain']:+.1%} ({each['low']:+.1%} to {each['high']:+.1%}) against {named(each['beside'])}"
-        lines.append(f"| {_added(each['gamma'])}: {gain} | | | {'yes' if each['offered'] else 'no'} |")
-    return "\n".join(lines)
+        rows.append((f"{_added(each['gamma'])}: {gain}", "", "", "yes" if each["offered"] else "no"))
+    return "\n".join(table(("tried", "images/s over gamma 0", "right on the test split", "offered"), rows)).strip()
 
 
 def profile_package(profile: Profile, folder: Path) -> Package:
     table = {"gamma": np.array([-5, 0]), "batch": np.array([8, 8])}
     tags = {"pliant.git_commit": commit(), "pliant.backbone": profile.backbone, "pliant.device": profile.device}
-    seconds = {f"seconds.batch{b}": profile.latency.at(0, b) for b in profile.latency.batches}
+    seconds = {
+        f"seconds.{named(setting)}.batch{batch}": profile.latency.at(setting, batch)
+        for batch in (profile.latency.batches[-1], profile.latency.batches[0])
+        for setting in offered(profile.latency.settings)
+    }
     params = {"device": profile.device, "precision": profile.precision or "the device's own"}
     return Package(TOKENS_PROFILE, folder, table, {"seconds": np.zeros(2)}, params=params, metrics=seconds, tags=tags)

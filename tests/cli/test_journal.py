@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import pairwise
 
@@ -104,7 +105,15 @@ def test_the_life_of_a_request_says_what_it_waited_for_where_it_ran_and_how_it_e
         for entry in journal:
             recorder(entry)
         recorder.close()
-    assert shown(["journal", str(tmp_path / "named.jsonl"), "--request", 'order "3"'], capsys) == text
+    parts = shown(["journal", str(tmp_path / "named.jsonl"), "--request", 'order "3"'], capsys).split("\n\n")
+    assert [part.partition("Request ")[2][0] for part in parts] == [*"0123"]
+    clocks, sentences = zip(*(line.split(" UTC", 1) for line in parts[3].splitlines()), strict=True)
+    assert list(sentences) == text.splitlines()
+    assert abs(datetime.now(UTC).replace(tzinfo=None) - datetime.fromisoformat(clocks[0])) < timedelta(minutes=5)
+    passed = [datetime.fromisoformat(clock) - datetime.fromisoformat(clocks[0]) for clock in clocks]
+    seconds = [float(line.partition(" s  ")[0]) for line in sentences]
+    assert [each.total_seconds() for each in passed] == pytest.approx([each - seconds[0] for each in seconds], abs=2e-3)
+    assert " s since 20" in shown(["journal", str(tmp_path / "named.jsonl")], capsys)
     assert "--request is order" in refused(["journal", path, "--request", "order-3"], capsys)
     path = str(
         written(

@@ -97,9 +97,13 @@ def test_rollback_goes_back_one_and_again_one_and_promote_goes_forth(place, caps
     shown(["promote", "bins", "4"], capsys)
     assert served() == 4
     text = shown(["status", "bins"], capsys)
-    assert "release 3 (taken back) since" in text and ": slow" in text and "why: promoted by hand" in text
-    shown(["rollback", "bins", "--to", "1"], capsys)
-    assert served() == 1
+    assert "release 3 (taken back) since" in text and ": slow" in text
+    assert ": promoted by hand\n" in text.partition("why: release 4 promoted, by ")[2]
+    shown(["rollback", "bins", "--to", "1", "--reason", "wrong"], capsys)
+    why = shown(["status", "bins"], capsys).partition("why: release 4 taken back, by ")[2]
+    assert served() == 1 and ": wrong\n" in why
+    open_registry(settings.read(), "bins").commit({BINS: 2})  # by nobody's decision: release 4's does not explain it
+    assert "why: release 4" not in shown(["status", "bins"], capsys)
     lines = shown(["log", "bins"], capsys).splitlines()
     assert [line.split("  ")[1].split(", by ")[0] for line in lines] == [
         "release 3 taken back",

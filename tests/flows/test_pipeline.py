@@ -19,6 +19,7 @@ from pliant.flows.stage import Stage, StageResult
 from pliant.progress import silent
 from pliant.registry import codec
 from pliant.registry.mlflow_store import MlflowRegistry
+from pliant.registry.releases import COLUMN
 from pliant.registry.store import FolderStore
 from pliant.tokens.artifact import Backbone
 from tests.fixtures.light_mlflow import lay_database
@@ -173,7 +174,9 @@ def test_of_several_those_are_released_together_that_the_gate_let_pass(refused, 
     }
     names = [f"pliant-bins-{kind}-{item.name}" for item in items for kind in ("part", "whole")]
     release = Listed(Config(), None).released(items, verdicts, {names[1]: '{"seed": 1}'}, run, silent)
-    assert "| one: a request takes | 1 ms |  |" in run.logged["about"]
+    table = ["| measure | challenger | champion |", "| --- | --- | --- |", "| one: a request takes | 1 ms |  |"]
+    assert run.logged["about"].replace(COLUMN, " | ").splitlines()[-4:-1] == table
+    assert table[1] in run.logged["about"], "as Markdown has it"
     passed = [name for name in names if name.rpartition("-")[2] not in refused]
     moved = [write[1] for write in client.writes if write[0] == "champion"]
     assert moved == ([RELEASES, *passed] if passed else []), "all by one write, and each part before its whole"

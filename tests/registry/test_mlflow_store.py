@@ -23,7 +23,7 @@ from requests.exceptions import HTTPError
 from pliant.errors import RefusedError, RegistryError, UnreachableError
 from pliant.flows.chart import page
 from pliant.registry.mlflow_client import PASSWORD, PROBE_SECONDS, TOKEN, USER, registry_errors
-from pliant.registry.mlflow_store import MlflowRegistry, Run
+from pliant.registry.mlflow_store import PAGES, MlflowRegistry, Run
 from tests.fixtures.light_mlflow import lay_database
 from tests.registry.conftest import BACKBONE
 
@@ -39,6 +39,8 @@ def test_a_run_keeps_what_was_logged(registry, tmp_path):
             run.table("latencies", [{"batch": 1, "ms": 2.5}, {"batch": 4, "who": "x"}])
         run.page("chart", page("Seconds < minutes", [{"batch": 1, "ms": 2.5}, {"batch": 4}], "batch", ["ms"]))
         run.describe("It went well.", "renamed")
+    place = f"/#/experiments/{run.experiment_id}/runs/{run.id}?workflowType=machine_learning"
+    assert (run.url(), run.url("https://people/")) == (PAGES + place, "https://people" + place)
     client = MlflowClient(registry.tracking_uri, registry.tracking_uri)
     kept = client.get_run(run.id)
     assert kept.info.status == "FINISHED" and kept.data.tags["why"] == "test"

@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 
 from pliant.errors import ArtifactError, RegistryError
 from pliant.registry.package import Published
-from pliant.registry.releases import FORMER, MODELS, RegistryRelease, ReleaseView, from_version, to_tags
+from pliant.registry.releases import (
+    CONFIGURATION,
+    FORMER,
+    FORMER_CONFIGURATION,
+    MODELS,
+    RegistryRelease,
+    ReleaseView,
+    from_version,
+    to_tags,
+)
 
 VERSIONS = {"pliant-bins-a": 3, "pliant-bins-encoder-a": 2}
 DIGESTS = {"pliant-bins-a": "x", "pliant-bins-encoder-a": "y"}
@@ -47,6 +56,15 @@ def test_one_whose_models_cannot_be_read_names_none(models):
 )
 def test_only_an_older_release_was_replaced_so_that_following_them_ends(former, read):
     assert from_version("bins", version(2, {FORMER: former})).former == read
+
+
+@pytest.mark.parametrize("tag", [CONFIGURATION, FORMER_CONFIGURATION])
+def test_configurations_are_read_from_the_last_tag_on_the_page_and_of_older_releases_from_their_own(tag):
+    wanted = RegistryRelease("bins", 2, 1, VERSIONS, DIGESTS, since="x", configurations={"pliant-bins-a": '{"a": 1}'})
+    tags = to_tags(wanted)
+    assert max(tags) == CONFIGURATION
+    tags[tag] = tags.pop(CONFIGURATION)
+    assert from_version("bins", version(2, tags)).configurations == wanted.configurations
 
 
 class Registry:

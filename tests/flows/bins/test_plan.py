@@ -16,6 +16,7 @@ from pliant.flows.bins.stages import digests, observe
 from pliant.latency import LatencyTable
 from pliant.progress import silent
 from pliant.protocol import Arrived, JournalEntry, Request
+from pliant.registry.releases import COLUMN
 from pliant.serving.journal import FileRecorder
 from tests.fixtures.bins.encoders import tiny_encoder
 
@@ -92,7 +93,7 @@ def test_a_card_says_of_each_static_shape_what_it_takes_and_whether_it_is_served
     config = BinsFlowConfig()
     record = Record(config.engine, config.latency, config.edges, config.threads)
     weighed = ShapeTrial(16, 1, 0.002, 0.001, False), ShapeTrial(64, 2, 0.002, 0.003, True)
-    said = card(Choice((16, 64), (0.004, 0.003), 0.0035), weighed, record)
+    said = card(Choice((16, 64), (0.004, 0.003), 0.0035), weighed, record).replace(COLUMN, " | ")
     assert "1 of 2 static runtimes kept, for up to 64 tokens." in said
     assert "3.00 ms padded to bins, 4.00 ms padded to the longest, 3.50 ms in the dynamic runtime." in said
     assert said.splitlines()[-2:] == ["| 64 x 2 | 2.00 | 3.00 | 1.50 | yes |", "| 16 x 1 | 2.00 | 1.00 | 0.50 | no |"]

@@ -20,6 +20,7 @@ from pliant.flows.packing.stages import fitting_memory, token_bytes, weight_byte
 from pliant.packing.scheduling.reference import ReferenceConfig, capacity
 from pliant.profiling.packing.pace import PredictorPace
 from pliant.progress import silent
+from pliant.registry.releases import COLUMN
 from tests.fixtures.packing.in_process import packing
 from tests.fixtures.packing.tiny import CONTEXT, some_packing, some_predictor
 
@@ -85,12 +86,12 @@ def test_a_card_says_what_the_served_predictor_saves_with_an_interval_and_what_e
     judged = {"bucket_accuracy": 0.6, "majority_class": 0.5, "pinball": 0.1, "encoder_pinball": 0.1}
     judged |= {"linear_pinball": 0.2, "constant_pinball": 0.3, "majority_pinball": 0.4, "tau": 0.25}
     predictor = replace(some_predictor(), metrics=judged)
-    said = card(some_packing(), predictor, {"before": {"pinball": 0.25}})
+    said = card(some_packing(), predictor, {"before": {"pinball": 0.25}}).replace(COLUMN, " | ")
     assert "200 held-out prompts. The class of length is right for 60.0% (52.9% to 66.8%)" in said
     assert "| encoder | 0.1 | +0.1332 (+0.1169 to +0.1496) | yes |\n| linear | 0.2 | +0.1000 | no |\n" in said
     assert "| before it was trained further | 0.25 | +0.0500 | no |\n| the most frequent class | 0.4 | -0.1000" in said
     same = some_packing(forecasts=np.broadcast_to(predictor.marginal, (200, len(predictor.marginal))))
-    assert "| encoder | 0.1 | +0.0000 (" in card(same, predictor, {})
+    assert "| encoder | 0.1 | +0.0000 (" in card(same, predictor, {}).replace(COLUMN, " | ")
 
 
 FAST, SLOW = Pace(0.001, 900.0, 40.0), Pace(0.001, 30.0, 40.0)

@@ -39,3 +39,4 @@ def test_the_page_loads_nothing_and_labels_its_fields():
     assert not re.search(r"https?://|innerHTML|localStorage|sessionStorage|cookie|<\w[^>]* on\w+=", page)
     fields = re.findall(r'<(?:input|select|textarea) id="(\w+)"', page)
     assert fields and all(f'<label for="{field}"' in page for field in fields)
+    assert fields[-1] == "key", "the example comes first: most services that are tried have no keys"
