@@ -4,7 +4,7 @@ bins: texts are docstrings, the encoder is a classifier of their packages; at fi
 packages, then long ones, then those of other packages, with other words.
 
 cascade: docstrings, and their packages are the classes. After the first change every second word is written backwards. After
-the second a part of the labels is another one: the levels are as sure as before, and less often right.
+the second half of the labels are others: the levels are as sure as before, and less often right.
 
 packing: held-out questions of the embedded corpus. How long an answer is follows from a question's form and from the
 temperature, of which a predictor sees nothing, and how long a prompt is from what it is about. What answers a form has the
