@@ -72,7 +72,7 @@ def against_live(
             time.sleep(LOOK_SECONDS + 1)
             used = loop_seconds(url) - before
         (simulation,) = systems.system(system).part("cli", "simulate").simulations(project, f"journal:{path}", policy)
-        launches, said = took(simulation, f"journal:{path}")
+        launches, said = took(simulation, f"journal:{path}", simulation.device)
         came, _ = simulation.draw(0)
         parts = apart(came)
         http = used / sum(map(len, parts[1:]))

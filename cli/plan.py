@@ -109,11 +109,12 @@ def run(args: Namespace) -> int:
     from pliant.flows import settings
     from pliant.flows.progress import stage
 
-    chosen, plans = options.given(args, CHOICES), list[Plan]()
+    chosen, plans, own = options.given(args, CHOICES), list[Plan](), ""
     for each in _of_each_class(settings.prepare(), args.system, lambda at: part.simulations(at, args.load, **chosen)):
         with stage(f"{each.name} on {each.device}"):
             seeds = range(args.seed, args.seed + args.seeds)
-            launches, said = took(each, args.load)
+            own = own or each.device  # that of the champions, which a journal is of
+            launches, said = took(each, args.load, own)
             real = as_served(each, args.overhead, args.http, launches)
             answer = plan(real, args.slo, args.attainment, args.times, args.most, seeds)
             http = () if args.overhead or args.http else (HTTP,)
@@ -181,15 +182,18 @@ def _warnings(simulation: Simulation, system: str) -> Iterator[str]:
         yield f"It was measured on {simulation.device}, and this machine has {here}: that one needs other numbers."
 
 
-def took(simulation: Simulation, load: str) -> tuple[Took | None, Sequence[str]]:
-    """Return what the launches of a load that is a journal took, and a sentence on that. Raises `InputError`."""
+def took(simulation: Simulation, load: str, device: str) -> tuple[Took | None, Sequence[str]]:
+    """Return what the launches of a load that is a journal took, and a sentence on that. Raises `InputError`.
+
+    `device`: class of those that the journal is of. What others take, it does not say.
+    """
     if not load.startswith(JOURNAL):
         return None, ()
     path = Path(load.removeprefix(JOURNAL))
-    pairs = [pair for pair in simulation.lasted(path) if min(pair) > 0]
+    pairs = [pair for pair in simulation.lasted(path) if min(pair) > 0] if simulation.device == device else []
     older = simulation.published and datetime.fromisoformat(simulation.published).timestamp() > path.stat().st_mtime
     if older or not pairs:
-        return None, ("The journal's launches are of another profile, so they take what the champion's says.",)
+        return None, ("The journal's launches are of another profile, so they take what this one says.",)
     expected_N, took_N = np.array(pairs).T
     times = float(np.median(took_N / expected_N))
     return (expected_N, took_N), (f"Launches take what the journal's {len(pairs):,} took: {times:.2f} x the profile.",)

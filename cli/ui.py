@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 FILE = "ui.json"  # in PLIANT_HOME
 TRACED = 0.01  # share of a service's requests that MLflow gets traces of
 HINT = "`pliant ui` shows MLflow, Prefect and all services."
-COLLECTOR, HEADERS_SENT = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_HEADERS"
+EXPORTER = "OTEL_EXPORTER_OTLP_"
+COLLECTOR, HEADERS_SENT = f"{EXPORTER}ENDPOINT", f"{EXPORTER}HEADERS"
 NAMES = ("127.0.0.1", "localhost")  # by which the page is called; a page of another website has another
 HEADERS = {
     "content-type": "text/html; charset=utf-8",
@@ -101,10 +102,11 @@ def noted(project: Settings) -> Addresses | None:
 
 
 def may_trace(project: Settings) -> bool:
-    """Whether services send traces to MLflow unless told otherwise: not to a server of others, which may want a password."""
+    """Whether services send traces to MLflow: not to a server of others, nor where OpenTelemetry's variables say where."""
     from pliant.registry.mlflow_client import database
 
-    return database(project.tracking_uri) is not None and COLLECTOR not in os.environ
+    said = any(name.startswith(EXPORTER) for name in os.environ)
+    return database(project.tracking_uri) is not None and not said
 
 
 def collector(project: Settings, system: str, addresses: Addresses) -> dict[str, str]:

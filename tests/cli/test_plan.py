@@ -88,14 +88,15 @@ def test_a_journal_is_planned_for_as_it_came_and_any_load_in_less_time(registry,
     sooner, play = as_served(simulation, 0.25, 0.0).draw(0)
     later, at_once = (summarise(played(sooner, 1)[0]).p50 for played in (play, simulation.draw(0)[1]))
     assert later == pytest.approx(at_once + 0.25)
-    (expected, ten_ms), said = took(simulation, f"journal:{path}")
+    (expected, ten_ms), said = took(simulation, f"journal:{path}", simulation.device)
     assert ten_ms == pytest.approx([0.01] * 30)
     assert said == (f"Launches take what the journal's 30 took: {0.01 / expected[0]:.2f} x the profile.",)
     slower = as_served(simulation, 0.0, 0.004, (expected, 50 * expected)).draw(0)[1](requests, 1)[0]
     assert [each.request for each in slower] == requests
     assert min(each.answered - each.request.arrival for each in slower) == pytest.approx(0.004 + 50 * expected[0])
     newer = replace(simulation, published="2100-01-01T00:00:00+00:00")
-    assert took(newer, f"journal:{path}")[0] is None, "a journal of before the profile"
+    assert took(newer, f"journal:{path}", newer.device)[0] is None, "a journal of before the profile"
+    assert took(simulation, f"journal:{path}", "another class")[0] is None, "a release of another class of device"
     simulate = ["simulate", "bins", "--load", f"journal:{path}"]
     rows = json.loads(shown([*simulate, "--json"], capsys))
     assert [row["requests"] for row in rows] == [30] * 4 and rows[0]["attainment"] == 1.0

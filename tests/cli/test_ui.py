@@ -83,7 +83,7 @@ def test_traces_go_into_the_experiment_of_their_system_unless_somebody_says_othe
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     assert not ui.may_trace(settings.read())
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
-    monkeypatch.setenv(ui.COLLECTOR, "http://127.0.0.1:8")
+    monkeypatch.setenv(f"{ui.EXPORTER}TRACES_ENDPOINT", "http://127.0.0.1:8")
     assert not ui.may_trace(settings.read())
 
 
